@@ -1,0 +1,50 @@
+"""Where blobs live (inputs, outputs, bundles, reports, raw data): one object store under one base URI.
+
+A URI is a bare absolute path (the default: a folder), `local:///abs/path` (the same folder, named so that the SDK
+copies into it), or `s3://bucket/key` and its like.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Protocol
+
+import msgspec
+
+
+class ObjectInfo(msgspec.Struct, frozen=True):
+    size: int
+    modified_at: dt.datetime
+
+
+class ObjectMissing(Exception):
+    """Nothing is stored there."""
+
+
+class OutsideStorage(Exception):
+    """The URI is not below a base this server serves: never read, never written."""
+
+
+class Storage(Protocol):
+    base_uri: str
+    """Everything of ours is below it; no trailing slash."""
+    raw_data_prefix: str
+    """Default prefix for raw data of runs."""
+
+    def join(self, *parts: str) -> str:
+        """A URI below the base; each part is one path element or more, `..` and empty elements are refused."""
+
+    async def get(self, uri: str, *, limit: int = 0) -> bytes:
+        """The whole object. Raises ObjectMissing, OutsideStorage; ValueError past `limit` bytes (0: no limit)."""
+
+    async def put(self, uri: str, data: bytes) -> None:
+        """Write the whole object, atomically and durably."""
+
+    async def head(self, uri: str) -> ObjectInfo:
+        """Raises ObjectMissing."""
+
+    async def copy(self, source: str, target: str) -> None: ...
+
+    async def list(self, prefix: str) -> list[str]: ...
+
+    async def delete_prefix(self, prefix: str) -> int: ...
