@@ -45,7 +45,7 @@ class _Resource(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     """Base of all parts: camelCase JSON, fields at their default left out."""
 
 
-class OwnerReference(_Resource):
+class OwnerReference(_Resource, kw_only=True):
     api_version: str = API_VERSION
     kind: str = KIND
     name: str
@@ -54,7 +54,7 @@ class OwnerReference(_Resource):
     block_owner_deletion: bool | None = None
 
 
-class ObjectMeta(_Resource):
+class ObjectMeta(_Resource, kw_only=True):
     """The part of Kubernetes' object metadata that matters here. `resource_version` is opaque text on a cluster;
     in SQL it is the store-wide sequence number as text."""
 
@@ -71,7 +71,7 @@ class ObjectMeta(_Resource):
     owner_references: list[OwnerReference] = []
 
 
-class TaskActionSpec(_Resource):
+class TaskActionSpec(_Resource, kw_only=True):
     run_name: str = ""
     project: str = ""
     domain: str = ""
@@ -95,7 +95,7 @@ class TaskActionSpec(_Resource):
     group: str = ""
 
 
-class Condition(_Resource):
+class Condition(_Resource, kw_only=True):
     """A Kubernetes condition. `last_transition_time` moves only when `status` flips."""
 
     type: str
@@ -107,19 +107,19 @@ class Condition(_Resource):
     observed_generation: int = 0
 
 
-class PhaseTransition(_Resource):
+class PhaseTransition(_Resource, kw_only=True):
     phase: str
     occurred_at: dt.datetime
     message: str = ""
 
 
-class ErrorState(_Resource):
+class ErrorState(_Resource, kw_only=True):
     code: str = ""
     kind: str = ""
     message: str = ""
 
 
-class TaskActionStatus(_Resource):
+class TaskActionStatus(_Resource, kw_only=True):
     state_json: str = ""
     """Free text to Flyte; here one JSON object that also holds what the custom resource lacks (engine state)."""
     plugin_state: bytes = b""
@@ -140,7 +140,7 @@ class TaskActionStatus(_Resource):
     signalled_at: dt.datetime | None = None
 
 
-class TaskAction(_Resource):
+class TaskAction(_Resource, kw_only=True):
     api_version: str = API_VERSION
     kind: str = KIND
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
