@@ -1,0 +1,19 @@
+"""Reconciling TaskActions: the rules (pure) and the shell that carries them out."""
+
+from wingbeat.engine.controller import Catalog, CatalogAnswer, Controller
+from wingbeat.engine.decide import Decision, Policy
+from wingbeat.engine.facts import TaskFacts, parse_template, task_facts
+from wingbeat.engine.state import EngineState, read_state
+
+__all__ = [
+    "Catalog",
+    "CatalogAnswer",
+    "Controller",
+    "Decision",
+    "EngineState",
+    "Policy",
+    "TaskFacts",
+    "parse_template",
+    "read_state",
+    "task_facts",
+]

@@ -1,0 +1,112 @@
+"""Where an attempt's files go: the sharded output prefix, and the names of the files in it.
+
+The algorithm is Flyte's (reference vectors are tests): two characters that spread keys over a bucket, from the
+FNV-1a hash of `<namespace>/<object name>`, stand before the path of the run's output base. For a base with a scheme
+they come right after the bucket. For a bare local base Flyte would put them at the root of the file system; here
+they go *below* the data root, so that no written path ever leaves it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import string
+from urllib.parse import urlsplit
+
+import msgspec
+
+from wingbeat.resources import ActionId
+
+_ALPHABET = string.ascii_lowercase + string.digits
+_SHARDS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class BadOutputBase(ValueError):
+    """The run's output base cannot be used; the message names it and says why."""
+
+
+class AttemptPaths(msgspec.Struct, frozen=True):
+    """URIs of one attempt. Two attempts of one action never share a prefix."""
+
+    prefix: str
+    previous_checkpoint: str
+    """Prefix of the checkpoint that the attempt before wrote; empty for the first attempt."""
+    raw_data: str
+
+    @property
+    def outputs(self) -> str:
+        return self.prefix + "/outputs.pb"
+
+    @property
+    def error(self) -> str:
+        return self.prefix + "/error.pb"
+
+    @property
+    def report(self) -> str:
+        return self.prefix + "/report.html"
+
+    @property
+    def checkpoint(self) -> str:
+        return self.prefix + "/_flytecheckpoints"
+
+
+def fnv1a_32(data: bytes) -> int:
+    """The 32-bit FNV-1a hash (Go's `hash/fnv` New32a)."""
+    value = 0x811C9DC5
+    for byte in data:
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return value
+
+
+def shard(namespace: str, object_name: str) -> str:
+    """The two characters that spread the outputs of this object."""
+    return _SHARDS[fnv1a_32(f"{namespace}/{object_name}".encode()) % len(_SHARDS)]
+
+
+def output_prefix(
+    base: str, *, namespace: str, object_name: str, action: str, attempt: int, local_root: str = ""
+) -> str:
+    """The output prefix of one attempt, without a trailing slash.
+
+    `local_root` is the folder that bare local bases must lie in. Raises BadOutputBase for a base with a query or a
+    fragment, for one that climbs (`..`), and for a local one outside the root: Flyte computes a useless path there.
+    """
+    two = shard(namespace, object_name)
+    if _SCHEME.match(base):
+        parts = urlsplit(base)
+        if parts.query or parts.fragment or "?" in base or "#" in base:
+            raise BadOutputBase(f"the output base {base!r} has a query or a fragment; use a plain prefix")
+        if ".." in parts.path.split("/"):
+            raise BadOutputBase(f"the output base {base!r} climbs with '..'; use a plain prefix")
+        rest = parts.path.strip("/")
+        head = base[: base.index("://") + 3] + parts.netloc
+        return head + "/" + "/".join([two, *([rest] if rest else []), action, str(attempt)])
+    if not base.startswith("/"):
+        raise BadOutputBase(f"the output base {base!r} is neither an absolute path nor a URI with a scheme")
+    root = local_root.rstrip("/") or "/"
+    clean = posixpath.normpath(base)
+    if ".." in base.split("/") or not (clean == root or clean.startswith(root.rstrip("/") + "/")):
+        raise BadOutputBase(f"the output base {base!r} is outside of the data folder {root}")
+    rest = clean[len(root) :].strip("/")
+    return "/".join([root.rstrip("/"), two, *([rest] if rest else []), action, str(attempt)])
+
+
+def attempt_paths(
+    id: ActionId, *, base: str, namespace: str, attempt: int, raw_data_prefix: str, local_root: str = ""
+) -> AttemptPaths:
+    """All URIs of attempt `attempt` (1-based). Raises BadOutputBase."""
+
+    def prefix(number: int) -> str:
+        return output_prefix(
+            base,
+            namespace=namespace,
+            object_name=id.object_name,
+            action=id.action,
+            attempt=number,
+            local_root=local_root,
+        )
+
+    raw = "/".join([raw_data_prefix.rstrip("/"), id.project, id.domain, id.run, id.action, str(attempt)])
+    previous = prefix(attempt - 1) + "/_flytecheckpoints" if attempt > 1 else ""
+    return AttemptPaths(prefix=prefix(attempt), previous_checkpoint=previous, raw_data=raw)

@@ -1,0 +1,260 @@
+"""Tasks as processes on this machine: the plugin behind a laptop, a VM or an HPC node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from wingbeat.execution import Contract, TaskExecutionContext, render, task_environment
+from wingbeat.execution.templates import per_retry_key
+from wingbeat.machine import LaunchError, LaunchSpec, Machine, ProcessState, ProcessStatus
+from wingbeat.plugins.process.classify import Outcome, classify_exit, read_error_document
+from wingbeat.plugins.process.quantities import parse_quantity
+from wingbeat.plugins.protocol import PermanentPluginError, Transition
+from wingbeat.resources import ActionId, ErrorInfo, ErrorKind, PluginPhase
+from wingbeat.storage import ObjectMissing, Storage
+
+STATE_VERSION = 1
+DEFAULT_CPUS = 0.5
+"""What a task that asks for nothing is charged: most tasks wait as much as they compute."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_CPU, _GPU, _MEMORY = 1, 2, 3  # flyteidl2.core.Resources.ResourceName
+
+
+class Secrets(Protocol):
+    async def value(self, id: ActionId, group: str, key: str) -> bytes | None:
+        """The secret as seen from the action's project and domain; None where there is none."""
+
+
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    contract: Contract
+    interpreter: Callable[[str], str]
+    """Image reference -> path of the Python that runs its tasks."""
+    log_path: Callable[[ActionId, int], str]
+    """Identity and attempt -> path of the log file."""
+    log_tail: Callable[[str, int], list[str]]
+    """Path and count -> the last lines, oldest first."""
+    log_limit: int = 64 * 1024 * 1024
+    namespace: str = "flyte"
+    grace: float = 5.0
+    """Seconds between SIGTERM and SIGKILL."""
+
+
+class ProcessPlugin:
+    """One process (and all that it starts) for each attempt.
+
+    The state is the token of the launch: persisted first, launched in the next round, looked up by it ever after.
+    """
+
+    id = "process"
+    task_types = ("python", "python-task", "container", "actor", "sandboxed-python")
+    state_version = STATE_VERSION
+
+    def __init__(self, machine: Machine, storage: Storage, secrets: Secrets, settings: ProcessSettings) -> None:
+        self._machine = machine
+        self._storage = storage
+        self._secrets = secrets
+        self._settings = settings
+
+    # -- the protocol ------------------------------------------------------------------------------------------------
+
+    async def handle(self, context: TaskExecutionContext) -> Transition:
+        token = _token_of(context.state)
+        if not token:
+            self._check(context)
+            return Transition(
+                phase=PluginPhase.QUEUED,
+                reason="accepted",
+                state={"v": STATE_VERSION, "token": launch_token(context)},
+                again=True,
+            )
+        status = await self._machine.observe(token)
+        if status.state is ProcessState.UNKNOWN:
+            try:
+                await self._machine.launch(await self._spec(context, token))
+            except LaunchError as error:
+                raise PermanentPluginError(error.code, error.message) from error
+            status = await self._machine.observe(token)
+        match status.state:
+            case ProcessState.WAITING:
+                return Transition(phase=PluginPhase.WAITING_FOR_RESOURCES, reason=status.reason)
+            case ProcessState.STARTING:
+                return Transition(phase=PluginPhase.INITIALIZING, reason=status.reason or "starting the process")
+            case ProcessState.RUNNING:
+                return Transition(
+                    phase=PluginPhase.RUNNING,
+                    reason=status.reason or f"running as process {status.pid}",
+                    occurred_at=status.started_at,
+                    logs_available=True,
+                )
+            case ProcessState.UNKNOWN:
+                return Transition(phase=PluginPhase.QUEUED, reason="launching", check_after=1.0)
+        return await self._ended(context, status)
+
+    async def abort(self, context: TaskExecutionContext) -> None:
+        token = _token_of(context.state)
+        if token:
+            await self._machine.kill(token, why="abort", grace=self._settings.grace)
+
+    async def finalize(self, context: TaskExecutionContext) -> None:
+        token = _token_of(context.state)
+        if token:
+            await self._machine.forget(token)
+
+    # -- launch ------------------------------------------------------------------------------------------------------
+
+    def _check(self, context: TaskExecutionContext) -> None:
+        template = context.template
+        if not template.HasField("container"):
+            raise PermanentPluginError(
+                "BadTaskSpecification",
+                f"action {context.id} has no container in its task template; only tasks with a command line run as "
+                "processes",
+            )
+        if not [*template.container.command, *template.container.args]:
+            raise PermanentPluginError("BadTaskSpecification", f"the task of action {context.id} has no command line")
+
+    async def _spec(self, context: TaskExecutionContext, token: str) -> LaunchSpec:
+        container = context.template.container
+        id = context.id
+        requests, limits = _resources(container.resources.requests), _resources(container.resources.limits)
+        memory_limit = int(limits.get(_MEMORY, 0)) or int(requests.get(_MEMORY, 0))
+        environment = task_environment(
+            self._settings.contract,
+            id,
+            run_output_base=context.action.spec.run_output_base,
+            attempt=context.attempt,
+            run_variables=context.environment,
+            task_variables={pair.key: pair.value for pair in container.env},
+        )
+        return LaunchSpec(
+            token=token,
+            action=id,
+            attempt=context.attempt,
+            interpreter=self._settings.interpreter(container.image),
+            argv=tuple(render([*container.command, *container.args], self._variables(context))),
+            env=environment,
+            cpus=requests.get(_CPU, limits.get(_CPU, DEFAULT_CPUS)),
+            memory=int(requests.get(_MEMORY, limits.get(_MEMORY, 0))),
+            gpus=int(requests.get(_GPU, limits.get(_GPU, 0))),
+            memory_limit=memory_limit,
+            depth=context.depth,
+            log_path=self._settings.log_path(id, context.attempt),
+            log_limit=self._settings.log_limit,
+            secret_env=await self._secret_environment(context),
+        )
+
+    def _variables(self, context: TaskExecutionContext) -> dict[str, str]:
+        paths, id = context.paths, context.id
+        generated = f"{id.object_name}-{context.attempt - 1}"
+        return {
+            "input": context.input_uri,
+            "inputprefix": context.input_uri.removesuffix("/inputs.pb"),
+            "outputprefix": paths.prefix,
+            "rawoutputdataprefix": paths.raw_data,
+            "checkpointoutputprefix": paths.checkpoint,
+            "prevcheckpointprefix": paths.previous_checkpoint or '""',
+            "perretryuniquekey": per_retry_key(generated),
+            "namespace": self._settings.namespace,
+            "runname": id.run,
+            "actionname": id.action,
+            "runstarttime": context.run_start_time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+    async def _secret_environment(self, context: TaskExecutionContext) -> dict[str, str]:
+        """Secrets the task names, as variables. A missing one ends the action with its name."""
+        result: dict[str, str] = {}
+        for secret in context.template.security_context.secrets:
+            if secret.mount_requirement == type(secret).FILE:
+                raise PermanentPluginError(
+                    "SecretMountUnsupported",
+                    f"the task asks for secret {secret.key!r} as a file; this server mounts secrets as environment "
+                    "variables only: use flyte.Secret(key=..., as_env_var=...)",
+                )
+            value = await self._secrets.value(context.id, secret.group, secret.key)
+            if value is None:
+                raise PermanentPluginError(
+                    "SecretNotFound",
+                    f"the task needs the secret {secret.key!r}, which does not exist in project "
+                    f"{context.id.project}, domain {context.id.domain} or globally; "
+                    f"create it: flyte create secret {secret.key}",
+                )
+            default = "_".join(filter(None, (secret.group, secret.key))).upper().replace("-", "_")
+            try:
+                result[secret.env_var or default] = value.decode()
+            except UnicodeDecodeError as error:
+                raise PermanentPluginError(
+                    "SecretNotText", f"the secret {secret.key!r} is not text, so it cannot be a variable"
+                ) from error
+        return result
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def _ended(self, context: TaskExecutionContext, status: ProcessStatus) -> Transition:
+        outcome = await self._outcome(context, status)
+        report = await self._uri_if_there(context.paths.report)
+        if outcome.error is None:
+            return Transition(
+                phase=PluginPhase.SUCCESS,
+                occurred_at=status.ended_at,
+                output_uri=context.paths.prefix,
+                report_uri=report,
+                logs_available=True,
+            )
+        return Transition(
+            phase=PluginPhase.RETRYABLE_FAILURE if outcome.retryable else PluginPhase.PERMANENT_FAILURE,
+            occurred_at=status.ended_at,
+            error=outcome.error,
+            report_uri=report,
+            logs_available=True,
+        )
+
+    async def _outcome(self, context: TaskExecutionContext, status: ProcessStatus) -> Outcome:
+        try:
+            return read_error_document(await self._storage.get(context.paths.error, limit=16 * 2**20))
+        except ObjectMissing:
+            pass
+        except ValueError as error:
+            return Outcome(
+                error=ErrorInfo(message=str(error), code="ErrorFileTooLarge", kind=ErrorKind.USER), retryable=True
+            )
+        if await self._uri_if_there(context.paths.outputs):
+            return Outcome()
+        path = self._settings.log_path(context.id, context.attempt)
+        container = context.template.container
+        limits = {**_resources(container.resources.requests), **_resources(container.resources.limits)}
+        return classify_exit(
+            status, memory_limit=int(limits.get(_MEMORY, 0)), tail=self._settings.log_tail(path, 20)
+        )
+
+    async def _uri_if_there(self, uri: str) -> str:
+        try:
+            await self._storage.head(uri)
+        except ObjectMissing:
+            return ""
+        return uri
+
+
+def launch_token(context: TaskExecutionContext) -> str:
+    """The name of one launch: the same for the same (identity, uid, attempt, generation), and no other's."""
+    id = context.id
+    uid = context.action.metadata.uid.replace("-", "")[:12]
+    name = f"{id.run[:32]}-{id.action[:32]}-{context.attempt}-{context.generation}-{uid}"
+    return _UNSAFE.sub("_", name)
+
+
+def _token_of(state: dict[str, Any] | None) -> str:
+    return str((state or {}).get("token", ""))
+
+
+def _resources(entries: Any) -> dict[int, float]:
+    result: dict[int, float] = {}
+    for entry in entries:
+        try:
+            result[entry.name] = parse_quantity(entry.value)
+        except ValueError as error:
+            raise PermanentPluginError("BadTaskSpecification", f"resources: {error}") from error
+    return result
