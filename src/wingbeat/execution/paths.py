@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 import string
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -19,6 +19,8 @@ from wingbeat.resources import ActionId
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _SHARDS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_GO_PATH_SAFE = "/$&+,:;=@"
+"""Characters that Go's `net/url` leaves as they are when it prints a path."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -81,7 +83,8 @@ def output_prefix(
             raise BadOutputBase(f"the output base {base!r} climbs with '..'; use a plain prefix")
         rest = parts.path.strip("/")
         head = base[: base.index("://") + 3] + parts.netloc
-        return head + "/" + "/".join([two, *([rest] if rest else []), action, str(attempt)])
+        path = "/".join([two, *([rest] if rest else []), action, str(attempt)])
+        return head + "/" + quote(path, safe=_GO_PATH_SAFE)
     if not base.startswith("/"):
         raise BadOutputBase(f"the output base {base!r} is neither an absolute path nor a URI with a scheme")
     root = local_root.rstrip("/") or "/"
