@@ -29,6 +29,11 @@ class Connection(Protocol):
 
 
 class Database(Protocol):
+    @property
+    def revision(self) -> int:
+        """The last revision that this process knows to be committed; its notifications have been dispatched, or are
+        being."""
+
     async def write(self, job: Callable[[Connection], T]) -> T:
         """Run `job` in a transaction and return its result once that is durable. Jobs of one group share a commit,
         each in a savepoint of its own: a job that raises undoes only itself. Runs in another thread: a job must
