@@ -18,6 +18,7 @@ import structlog
 from flyteidl2.workflow import run_definition_pb2
 from google.protobuf.message import DecodeError
 
+from wingbeat.crashpoints import crash_point
 from wingbeat.engine.decide import (
     Decision,
     Policy,
@@ -285,6 +286,8 @@ class Controller:
             await self._stop_children(id, f"its parent {id.action} ends this attempt")
             await plugin.abort(context)
         if decision.status is not None:
+            what = "intent" if decision.again else "result" if decision.finalize_attempt else "progress"
+            crash_point(what + ".before-write")
             written = await self._store.patch_status(
                 id,
                 decision.status,
@@ -292,6 +295,7 @@ class Controller:
                 events=decision.events,
                 wait_reason=decision.wait_reason,
             )
+            crash_point(what + ".after-write")
             self._wrote(written)
             for event in decision.events:
                 if event.phase.terminal:
@@ -315,6 +319,7 @@ class Controller:
 
     async def _finalize(self, plugin: Plugin, context: TaskExecutionContext) -> None:
         """Free what an ended attempt holds. A failure leaves something behind, but the outcome stands."""
+        crash_point("finalize.before")
         try:
             await plugin.finalize(context)
         except Exception:
