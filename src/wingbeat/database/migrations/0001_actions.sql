@@ -122,5 +122,5 @@ CREATE TABLE taskaction_tombstones (
   owner_uid TEXT NOT NULL,
   labels BLOB NOT NULL
 );
-CREATE TABLE taskaction_log (id INTEGER PRIMARY KEY, floor BIGINT NOT NULL, tombstones BIGINT NOT NULL);
-INSERT INTO taskaction_log (id, floor, tombstones) VALUES (1, 0, 0);
+CREATE TABLE taskaction_log (id INTEGER PRIMARY KEY, floor BIGINT NOT NULL);
+INSERT INTO taskaction_log (id, floor) VALUES (1, 0);
