@@ -1,7 +1,7 @@
 """Where blobs live (inputs, outputs, bundles, reports, raw data): one object store under one base URI.
 
-A URI is a bare absolute path (the default: a folder), `local:///abs/path` (the same folder, named so that the SDK
-copies into it), or `s3://bucket/key` and its like.
+A URI is a bare absolute path (the default: a folder) or `s3://bucket/key` and its like. `local:///abs/path` and
+`file:///abs/path` are read as the bare path. Why bare paths: docs/decisions/0003-raw-data.md.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 class ObjectInfo(msgspec.Struct, frozen=True):
     size: int
+    """Bytes."""
     modified_at: dt.datetime
 
 
@@ -25,6 +26,14 @@ class OutsideStorage(Exception):
     """The URI is not below a base this server serves: never read, never written."""
 
 
+class StorageUnavailable(Exception):
+    """The storage cannot be used now; the message says why and what to do."""
+
+
+class StorageFull(StorageUnavailable):
+    """No space is left (or the quota is used up); what was being written is not there."""
+
+
 class Storage(Protocol):
     base_uri: str
     """Everything of ours is below it; no trailing slash."""
@@ -32,7 +41,8 @@ class Storage(Protocol):
     """Default prefix for raw data of runs."""
 
     def join(self, *parts: str) -> str:
-        """A URI below the base; each part is one path element or more, `..` and empty elements are refused."""
+        """A URI below the base; each part is one path element or more, `..` and empty elements are refused
+        (OutsideStorage)."""
 
     async def get(self, uri: str, *, limit: int = 0) -> bytes:
         """The whole object. Raises ObjectMissing, OutsideStorage; ValueError past `limit` bytes (0: no limit)."""
@@ -43,8 +53,11 @@ class Storage(Protocol):
     async def head(self, uri: str) -> ObjectInfo:
         """Raises ObjectMissing."""
 
-    async def copy(self, source: str, target: str) -> None: ...
+    async def copy(self, source: str, target: str) -> None:
+        """Raises ObjectMissing; the target is replaced atomically."""
 
-    async def list(self, prefix: str) -> list[str]: ...
+    async def list(self, prefix: str) -> list[str]:
+        """The URIs of all objects in the folder `prefix` and below it, sorted; empty where there is none."""
 
-    async def delete_prefix(self, prefix: str) -> int: ...
+    async def delete_prefix(self, prefix: str) -> int:
+        """Remove the object `prefix` or all objects below it; the number removed. The base itself is refused."""

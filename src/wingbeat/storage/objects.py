@@ -1,0 +1,100 @@
+"""An object store of a cloud (or one like it) as storage, through obstore. Credentials come as each store's own
+environment variables say (`AWS_*`, `GOOGLE_*`, `AZURE_*`), or from `config`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError
+
+from wingbeat.storage.names import checked_elements
+from wingbeat.storage.protocol import ObjectInfo, ObjectMissing, OutsideStorage, StorageUnavailable
+
+
+class ObjectStorage:
+    """See the `Storage` protocol. `store` is an obstore store that is rooted at `base_uri`."""
+
+    def __init__(self, base_uri: str, store: Any) -> None:
+        self.base_uri = base_uri.rstrip("/")
+        self.store = store
+        self.raw_data_prefix = self.join("raw")
+
+    @classmethod
+    def open(cls, base_uri: str, config: dict[str, str] | None = None) -> ObjectStorage:
+        try:
+            store = obstore.store.from_url(base_uri, config=config, client_options={"allow_http": True})  # type: ignore[call-overload, unused-ignore]
+        except (BaseError, ValueError) as error:
+            raise StorageUnavailable(f"{base_uri} cannot be opened as storage: {error}") from error
+        return cls(base_uri, store)
+
+    def join(self, *parts: str) -> str:
+        return "/".join([self.base_uri, *checked_elements(parts, of="/".join(parts))])
+
+    def key(self, uri: str) -> str:
+        """The key of `uri` below the base. Raises OutsideStorage."""
+        if not uri.startswith(self.base_uri + "/"):
+            raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, the only place that is served")
+        return "/".join(checked_elements([uri.removeprefix(self.base_uri + "/").rstrip("/")], of=uri))
+
+    async def get(self, uri: str, *, limit: int = 0) -> bytes:
+        try:
+            found = await obstore.get_async(self.store, self.key(uri))
+            if limit and found.meta["size"] > limit:
+                raise ValueError(
+                    f"{uri} has {found.meta['size']} bytes, more than the {limit} that may be read at once"
+                )
+            return bytes(await found.bytes_async())
+        except (BaseError, OSError) as error:
+            raise self._problem(uri, error) from error
+
+    async def put(self, uri: str, data: bytes) -> None:
+        try:
+            await obstore.put_async(self.store, self.key(uri), data)
+        except (BaseError, OSError) as error:
+            raise self._problem(uri, error) from error
+
+    async def head(self, uri: str) -> ObjectInfo:
+        try:
+            found = await obstore.head_async(self.store, self.key(uri))
+        except (BaseError, OSError) as error:
+            raise self._problem(uri, error) from error
+        return ObjectInfo(size=found["size"], modified_at=found["last_modified"])
+
+    async def copy(self, source: str, target: str) -> None:
+        try:
+            await obstore.copy_async(self.store, self.key(source), self.key(target))
+        except (BaseError, OSError) as error:
+            raise self._problem(source, error) from error
+
+    async def list(self, prefix: str) -> list[str]:
+        key = "" if prefix.rstrip("/") == self.base_uri else self.key(prefix)
+        try:
+            found = await obstore.list(self.store, key or None).collect_async()
+        except (BaseError, OSError) as error:
+            raise self._problem(prefix, error) from error
+        # Whole elements: a store may answer `ab/c` when asked for `a`.
+        return sorted(
+            f"{self.base_uri}/{item['path']}" for item in found if not key or item["path"].startswith(key + "/")
+        )
+
+    async def delete_prefix(self, prefix: str) -> int:
+        key = self.key(prefix)
+        keys = [uri.removeprefix(self.base_uri + "/") for uri in await self.list(prefix)]
+        try:
+            if not keys:
+                await obstore.head_async(self.store, key)
+                keys = [key]
+            await obstore.delete_async(self.store, keys)
+        except (NotFoundError, FileNotFoundError):
+            return len(keys)
+        except (BaseError, OSError) as error:
+            raise self._problem(prefix, error) from error
+        return len(keys)
+
+    def _problem(self, uri: str, error: Exception) -> Exception:
+        if isinstance(error, (NotFoundError, FileNotFoundError)):
+            return ObjectMissing(f"there is no object {uri}")
+        return StorageUnavailable(
+            f"{uri} cannot be reached now: {str(error).splitlines()[0] if str(error) else error!r}"
+        )
