@@ -1,0 +1,628 @@
+"""This computer as a `Machine`: launches pass the budget and go to a zygote; what is on disk decides what is true."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import os
+import pwd
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from wingbeat.machine import limits, logs
+from wingbeat.machine.budget import Admission, Budget, BudgetSettings, Claim, size
+from wingbeat.machine.facts import TOKEN, Exit, Facts, all_tokens
+from wingbeat.machine.kill import Killer
+from wingbeat.machine.processes import (
+    DATA_VARIABLE,
+    TOKEN_VARIABLE,
+    ProcessTable,
+    Root,
+    boot_id,
+    is_alive,
+    memory,
+)
+from wingbeat.machine.protocol import LaunchError, LaunchSpec, ProcessState, ProcessStatus
+from wingbeat.machine.zygotes import Zygote, ZygoteError, Zygotes
+from wingbeat.resources import ActionId
+
+WATCH_SECONDS = 0.5
+"""Between two looks at what launches with a memory limit use."""
+EXIT_SECONDS = 10.0
+"""How long the zygote has to tell of an exit after nothing of the tree is left."""
+_RUNNING = (ProcessState.STARTING, ProcessState.RUNNING)
+_ENDED = (ProcessState.EXITED, ProcessState.LOST)
+
+
+class _Launch(msgspec.Struct, kw_only=True):
+    spec: LaunchSpec
+    facts: Facts
+    state: ProcessState
+    reason: str = ""
+    note: str = ""
+    """Something to say about it whatever its state (fewer CPUs than asked for)."""
+    pid: int = 0
+    start: int = 0
+    started_at: dt.datetime | None = None
+    exit: Exit | None = None
+    killed: str = ""
+    out_of_memory: bool = False
+    ending: bool = False
+    """We have begun to end it."""
+    finishing: bool = False
+    """Its end is known and is being tidied up."""
+    over_budget: bool = False
+    limited: Literal["", "cgroup", "watchdog"] = ""
+    zygote: Zygote | None = None
+    ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+
+class LocalMachine:
+    """See `Machine` in protocol.py for what the methods promise."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        runtime_dir: Path,
+        *,
+        marker: str,
+        budget: BudgetSettings | None = None,
+        mode: Literal["zygote", "spawn"] = "zygote",
+        preload: list[str] | None = None,
+        interpreter_env: dict[str, str] | None = None,
+        memory_limits: limits.LimitsMode = "auto",
+        orphan_seconds: float = 600.0,
+        kept_work: int = 20,
+        logger: Any = None,
+    ) -> None:
+        """`state_dir` holds a folder for each launch. `runtime_dir` holds the sockets, so its path must be short.
+        `marker` is the id of the data folder: processes carry it, so that two folders never touch each other's.
+        `preload` names modules to import in each zygote besides the SDK's; never user code. `interpreter_env` is added
+        to the environment of the zygotes. With no server for `orphan_seconds`, a zygote without children ends."""
+        self._state_dir = state_dir
+        self._runtime_dir = runtime_dir
+        self._marker = marker
+        self._budget = Budget(budget or BudgetSettings.of_this_computer())
+        self._limits_mode = memory_limits
+        self._kept_work = kept_work
+        self._log = logger or structlog.get_logger("wingbeat.machine")
+        self._zygotes = Zygotes(
+            runtime_dir,
+            marker=marker,
+            mode=mode,
+            preload=preload or [],
+            interpreter_env=interpreter_env or {},
+            orphan_seconds=orphan_seconds,
+            on_event=self._zygote_event,
+            on_lost=self._zygote_lost,
+            logger=self._log,
+        )
+        self._killer = Killer(marker)
+        self._groups: limits.ControlGroups | None = None
+        self._watch = False
+        self._launches: dict[str, _Launch] = {}
+        self._by_action: dict[ActionId, set[str]] = defaultdict(set)
+        self._accepting: dict[str, asyncio.Lock] = {}
+        self._waiting: set[ActionId] = set()
+        self._callbacks: list[Callable[[ActionId], None]] = []
+        self._changed: set[ActionId] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watcher: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    # - life -
+
+    async def start(self) -> None:
+        for folder in (self._state_dir, self._runtime_dir):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+        self._zygotes.path(sys.executable)  # says now if the runtime folder's path is too long
+        self._groups, self._watch = limits.choose(self._limits_mode, self._marker)
+        listed: dict[str, tuple[Zygote, dict[str, Any]]] = {}
+        for zygote in await self._zygotes.adopt():
+            try:
+                answer = await zygote.request("list")
+            except ZygoteError:
+                continue
+            for child in answer["children"]:
+                listed[child["token"]] = (zygote, child)
+        orphans = []
+        for token in await asyncio.to_thread(all_tokens, self._state_dir):
+            launch = await self._recall(token, listed.get(token))
+            if launch is not None:
+                orphans.append(launch)
+        if orphans:
+            await asyncio.gather(*(self._end_orphan(launch) for launch in orphans))
+        if self._groups is not None:
+            self._groups.sweep(set(self._launches))
+        self._watcher = asyncio.create_task(self._watch_memory(), name="machine-memory")
+
+    async def stop(self, *, keep: bool) -> None:
+        self._stopping = True
+        if not keep:
+            running = [token for token, launch in self._launches.items() if launch.state not in _ENDED]
+            await asyncio.gather(*(self.kill(token, why="shutdown") for token in running))
+        for task in [*self._tasks, *([self._watcher] if self._watcher else [])]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._zygotes.close(end=not keep)
+        await self._killer.close()
+        if self._groups is not None and not keep:
+            self._groups.sweep(set())
+            self._groups.close()
+
+    async def warm(self, interpreter: str) -> dict[str, Any]:
+        """Start the zygote of an environment ahead of its first launch, and return what it says of itself: `mode`
+        (`fork` or `spawn`), `why` it spawns, `sdk` and `python` versions. Raises LaunchError."""
+        return (await self._zygote(interpreter)).hello
+
+    async def _recall(self, token: str, listed: tuple[Zygote, dict[str, Any]] | None) -> _Launch | None:
+        """Take up one launch of an earlier server. Returned are those whose tree must be ended first."""
+        facts = Facts(self._state_dir, token)
+        request, claim, ended, kill = facts.request(), facts.claim(), facts.exit(), facts.kill()
+        if request is None:
+            if listed is None and claim is None:
+                facts.remove(keep_work=False, kept=0)
+            return None
+        launch = _Launch(spec=request.spec, facts=facts, state=ProcessState.UNKNOWN)
+        if kill is not None:
+            launch.killed, launch.out_of_memory = ("" if kill.out_of_memory else kill.why), kill.out_of_memory
+        if ended is None and listed is not None and listed[1]["exit"]:
+            ended = msgspec.convert(listed[1]["exit"], Exit)  # the disk was full
+        if listed is not None and ended is None:
+            self._know(launch)
+            zygote, child = listed
+            launch.zygote = zygote
+            self._runs(launch, child["pid"], child["start"])
+            self._budget.adopt(self._claim(launch.spec))
+            if kill is not None:
+                self._spawn(self._end(launch, kill.grace))
+            return None
+        if ended is not None:
+            self._know(launch)
+            launch.pid, launch.start, launch.exit = ended.pid, ended.start, ended
+            launch.zygote = listed[0] if listed else None
+            return launch
+        if claim is not None and claim.pid == 0:
+            self._know(launch)
+            self._set_ended(launch, ProcessState.EXITED, "it was called off before it started")
+            return None
+        if claim is not None or request.boot != boot_id():
+            # With another boot the claim may have been lost with the power. Perhaps it ran: it must not run again.
+            self._know(launch)
+            if claim is not None:
+                launch.pid, launch.start = claim.pid, claim.start
+            return launch
+        # Nothing was started. Only who asks for it again knows that it is still wanted, and has its secrets.
+        return None
+
+    async def _end_orphan(self, launch: _Launch) -> None:
+        if launch.exit is not None:
+            await self._finish(launch, ProcessState.EXITED, "")
+            return
+        alive = is_alive(launch.pid, launch.start)
+        why = "its supervisor is gone, so it was ended" if alive else "it is gone, and nobody saw how it ended"
+        await self._finish(launch, ProcessState.LOST, why)
+
+    # - launch -
+
+    async def launch(self, spec: LaunchSpec) -> None:
+        if not TOKEN.fullmatch(spec.token):
+            raise LaunchError("InvalidToken", f"{spec.token!r} cannot be the name of a launch.")
+        if not spec.argv:
+            raise LaunchError("InvalidCommand", "The task has no command to run.")
+        lock = self._accepting.setdefault(spec.token, asyncio.Lock())
+        async with lock:
+            try:
+                if spec.token not in self._launches:
+                    await self._accept(spec)
+            finally:
+                self._accepting.pop(spec.token, None)
+
+    async def _accept(self, spec: LaunchSpec) -> None:
+        if not os.access(spec.interpreter, os.X_OK) or not Path(spec.interpreter).is_file():
+            raise LaunchError(
+                "InterpreterNotFound",
+                f"There is no Python to run it at {spec.interpreter}. Give one that has the flyte package installed.",
+            )
+        claim, note = self._budget.fit(self._claim(spec))
+        zygote = await self._zygote(spec.interpreter)
+        if Path(spec.argv[0]).name == "a0" and not zygote.hello.get("sdk"):
+            raise LaunchError(
+                "MissingPackage",
+                f"The package flyte is not usable in {spec.interpreter}: "
+                f"{zygote.hello.get('why') or 'it is not installed'}. "
+                f"Install it: {spec.interpreter} -m pip install flyte",
+            )
+        facts = Facts(self._state_dir, spec.token)
+        await asyncio.to_thread(facts.write_request, spec)
+        launch = _Launch(spec=spec, facts=facts, state=ProcessState.WAITING, note=note)
+        self._know(launch)
+        self._budget.add(claim)
+        self._admit()
+
+    async def _zygote(self, interpreter: str) -> Zygote:
+        try:
+            return await self._zygotes.get(interpreter)
+        except ZygoteError as error:
+            raise LaunchError(
+                "InterpreterNotUsable", f"No process can be started with {interpreter}: {error}"
+            ) from error
+
+    def _claim(self, spec: LaunchSpec) -> Claim:
+        return Claim(
+            token=spec.token,
+            name=f"{spec.action.run}/{spec.action.action}",
+            run=str(spec.action.run_id),
+            cpus=min(spec.cpus, self._budget.settings.cpus),
+            memory=spec.memory,
+            gpus=spec.gpus,
+            depth=spec.depth,
+        )
+
+    def _admit(self) -> None:
+        if self._stopping:
+            return
+        for admission in self._budget.admit():
+            self._spawn(self._begin(admission))
+
+    async def _begin(self, admission: Admission) -> None:
+        launch = self._launches.get(admission.claim.token)
+        if launch is None or launch.state is not ProcessState.WAITING:
+            self._budget.remove(admission.claim.token)
+            return
+        launch.over_budget = admission.over_budget
+        self._change(launch, ProcessState.STARTING)
+        spec = launch.spec
+        try:
+            zygote = launch.zygote = await self._zygotes.get(spec.interpreter)
+            answer = await zygote.request(
+                "launch",
+                token=spec.token,
+                folder=str(launch.facts.folder),
+                argv=spec.argv,
+                env=self._environment(spec),
+                interpreter=spec.interpreter,
+                attempt=spec.attempt,
+                log_path=spec.log_path,
+                log_limit=spec.log_limit,
+                cgroups=self._limit(launch),
+            )
+        except ZygoteError as error:
+            # It may have forked before it died. Without the claim that child will not go on; with it, it is ended.
+            await self._finish(launch, ProcessState.LOST, str(error))
+            return
+        if launch.finishing:
+            return  # its end was told before the answer
+        if answer["state"] in ("started", "known"):
+            self._runs(launch, answer["pid"], answer["start"])
+            if launch.note:
+                await self._note(launch, launch.note)
+            if launch.over_budget:
+                await self._note(launch, self._budget.reason(spec.token))
+        else:
+            await self._refused(launch)
+
+    async def _refused(self, launch: _Launch) -> None:
+        """Someone else holds the claim: we, having called it off, or an earlier child that is gone."""
+        claim = launch.facts.claim()
+        if claim is not None and claim.pid == 0:
+            await self._finish(launch, ProcessState.EXITED, "it was called off before it started")
+        else:
+            if claim is not None:
+                launch.pid, launch.start = claim.pid, claim.start
+            await self._finish(launch, ProcessState.LOST, "it had been started before, and nobody saw how it ended")
+
+    def _environment(self, spec: LaunchSpec) -> dict[str, str]:
+        env = {**spec.env, **spec.secret_env}
+        env["PATH"] = os.pathsep.join([str(Path(spec.interpreter).parent), env.get("PATH") or os.defpath])
+        if not env.get("HOME"):
+            with contextlib.suppress(KeyError):
+                env["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
+        env.setdefault("HOME", str(self._state_dir / spec.token / "work"))
+        env.setdefault("PYTHONUNBUFFERED", "1")
+        env[TOKEN_VARIABLE] = spec.token
+        env[DATA_VARIABLE] = self._marker
+        return env
+
+    def _limit(self, launch: _Launch) -> list[str]:
+        """Set up the memory limit, and return the files by which the child enters its control group."""
+        limit = launch.spec.memory_limit
+        if not limit:
+            return []
+        if self._groups is not None:
+            try:
+                folder = self._groups.make(launch.spec.token, limit)
+                launch.limited = "cgroup"
+                return [str(folder / "cgroup.procs")]
+            except OSError as error:
+                self._log.warning("cgroup_failed", token=launch.spec.token, error=str(error))
+        if self._limits_mode != "off":
+            launch.limited = "watchdog"
+        return []
+
+    # - what the zygotes tell -
+
+    def _zygote_event(self, zygote: Zygote, message: dict[str, Any]) -> None:
+        token = message["token"]
+        launch = self._launches.get(token)
+        event = message["event"]
+        if launch is None:
+            if event == "ready":
+                self._spawn(self._discover(zygote, message))
+            return
+        if event == "ready":
+            self._budget.ready(token)
+            self._admit()
+        elif event == "refused":
+            self._spawn(self._refused(launch))
+        elif event == "exit":
+            launch.zygote = zygote
+            launch.exit = msgspec.convert(message["exit"], Exit)
+            launch.pid, launch.start = launch.exit.pid, launch.exit.start
+            self._spawn(self._finish(launch, ProcessState.EXITED, ""))
+
+    async def _discover(self, zygote: Zygote, message: dict[str, Any]) -> None:
+        """A request that an earlier server sent, and that the zygote read only now."""
+        await self._recall(message["token"], (zygote, {**message, "exit": None}))
+
+    def _zygote_lost(self, zygote: Zygote) -> None:
+        if self._stopping:
+            return
+        self._log.error("zygote_lost", socket=str(zygote.path), pid=zygote.hello.get("pid"))
+        for launch in list(self._launches.values()):
+            if launch.zygote is zygote and launch.state in _RUNNING:
+                self._spawn(self._finish(launch, ProcessState.LOST, "its supervisor died, so it was ended"))
+
+    def _runs(self, launch: _Launch, pid: int, start: int) -> None:
+        launch.pid, launch.start = pid, start
+        claim = launch.facts.claim()
+        at = claim.at if claim and claim.pid == pid else None
+        launch.started_at = dt.datetime.fromtimestamp(at, dt.UTC) if at else dt.datetime.now(dt.UTC)
+        if not launch.limited and launch.spec.memory_limit:
+            self._relimit(launch)
+        self._change(launch, ProcessState.RUNNING)
+
+    def _relimit(self, launch: _Launch) -> None:
+        """Find again what limits a launch that an earlier server started."""
+        if self._groups is not None and self._groups.folder(launch.spec.token).is_dir():
+            launch.limited = "cgroup"
+        elif self._limits_mode != "off":
+            launch.limited = "watchdog"
+
+    # - the end -
+
+    async def _finish(self, launch: _Launch, state: ProcessState, reason: str) -> None:
+        """The first process has ended or is given up: end what is left of the tree, then say so. Only then, so that
+        no second attempt runs beside remains of the first."""
+        if launch.finishing or launch.state in _ENDED:
+            return
+        launch.finishing = True
+        if state is ProcessState.LOST:
+            launch.facts.call_off()
+        if state is ProcessState.LOST or launch.exit is None or launch.exit.strays or launch.ending:
+            await self._killer.end(self._root(launch), grace=0.0)
+        if state is ProcessState.LOST:
+            late = launch.facts.exit()
+            if late is not None:
+                state, reason, launch.exit = ProcessState.EXITED, "", late
+        self._leave_group(launch)
+        if launch.exit is not None:
+            launch.started_at = dt.datetime.fromtimestamp(launch.exit.started_at, dt.UTC)
+        if reason:
+            await self._note(launch, reason)
+        self._set_ended(launch, state, reason)
+        self._admit()
+
+    def _leave_group(self, launch: _Launch) -> None:
+        if self._groups is None:
+            return
+        token = launch.spec.token
+        if not self._groups.folder(token).is_dir():
+            return
+        if self._groups.kills(token) and not launch.killed and not launch.out_of_memory:
+            launch.out_of_memory = True
+            launch.facts.write_kill("out of memory", out_of_memory=True)
+            with contextlib.suppress(OSError):
+                logs.append_note(launch.spec.log_path, self._out_of_memory(launch))
+        if not self._groups.release(token):
+            self._log.warning("cgroup_busy", token=token)
+
+    @staticmethod
+    def _out_of_memory(launch: _Launch) -> str:
+        return f"killed: out of memory (limit {size(launch.spec.memory_limit)})"
+
+    def _set_ended(self, launch: _Launch, state: ProcessState, reason: str) -> None:
+        self._budget.remove(launch.spec.token)
+        launch.reason = reason
+        launch.ended.set()
+        self._change(launch, state)
+
+    async def kill(self, token: str, *, why: str, grace: float = 5.0) -> None:
+        launch = self._launches.get(token)
+        if launch is None:
+            facts = Facts(self._state_dir, token) if TOKEN.fullmatch(token) else None
+            if facts is not None and facts.folder.is_dir():
+                # Asked for before a restart and never again: nothing may start it now.
+                facts.write_kill(why)
+                facts.call_off()
+                await self._killer.end(Root(token=token), grace=grace)
+            return
+        if launch.state in _ENDED:
+            return
+        if not launch.killed:
+            launch.killed = why
+            await asyncio.to_thread(launch.facts.write_kill, why, grace=grace)
+        if launch.state is ProcessState.WAITING:
+            launch.facts.call_off()
+            self._set_ended(launch, ProcessState.EXITED, "it was called off before it started")
+            self._admit()
+            return
+        await self._note(launch, f"ending it: {why}")
+        await self._end(launch, grace)
+
+    async def _end(self, launch: _Launch, grace: float) -> None:
+        launch.ending = True
+        if launch.state is ProcessState.STARTING:
+            launch.facts.call_off()
+        await self._killer.end(self._root(launch), grace=grace)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(launch.ended.wait(), EXIT_SECONDS)
+        if launch.state not in _ENDED:
+            await self._finish(launch, ProcessState.LOST, "it was ended, and its supervisor did not say how")
+        await launch.ended.wait()
+
+    def _root(self, launch: _Launch) -> Root:
+        group = self._groups.folder(launch.spec.token) if self._groups is not None else None
+        return Root(
+            token=launch.spec.token,
+            pid=launch.pid,
+            start=launch.start,
+            cgroup=str(group) if group is not None and group.is_dir() else "",
+        )
+
+    async def forget(self, token: str, *, keep_work: bool = False) -> None:
+        launch = self._launches.get(token)
+        if launch is not None and launch.state not in _ENDED:
+            raise RuntimeError(f"{token} has not ended ({launch.state}), so it cannot be forgotten")
+        if launch is not None:
+            del self._launches[token]
+            self._by_action[launch.spec.action].discard(token)
+            if not self._by_action[launch.spec.action]:
+                del self._by_action[launch.spec.action]
+                self._waiting.discard(launch.spec.action)
+            if launch.zygote is not None and not launch.zygote.lost:
+                with contextlib.suppress(ZygoteError):
+                    await launch.zygote.request("forget", tokens=[token])
+        if TOKEN.fullmatch(token):
+            facts = Facts(self._state_dir, token)
+            await asyncio.to_thread(facts.remove, keep_work=keep_work, kept=self._kept_work)
+
+    # - memory -
+
+    async def _watch_memory(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            running = [x for x in self._launches.values() if x.state is ProcessState.RUNNING and not x.ending]
+            try:
+                over = [
+                    x for x in running if x.limited == "cgroup" and self._groups and self._groups.kills(x.spec.token)
+                ]
+                watched = [launch for launch in running if launch.limited == "watchdog"]
+                if watched:
+                    over += await asyncio.to_thread(self._over_limit, watched)
+            except OSError as error:
+                self._log.warning("memory_watch_failed", error=str(error))
+                continue
+            for launch in over:
+                if launch.state is ProcessState.RUNNING and not launch.ending:
+                    self._spawn(self._end_out_of_memory(launch))
+
+    def _over_limit(self, launches: list[_Launch]) -> list[_Launch]:
+        table = ProcessTable.read(self._marker)
+        return [x for x in launches if memory(table.tree(self._root(x)), x.spec.memory_limit) > x.spec.memory_limit]
+
+    async def _end_out_of_memory(self, launch: _Launch) -> None:
+        launch.out_of_memory = True
+        launch.ending = True
+        launch.facts.write_kill("out of memory", out_of_memory=True)
+        await self._note(launch, self._out_of_memory(launch))
+        await self._end(launch, 0.0)
+
+    # - looking -
+
+    async def observe(self, token: str) -> ProcessStatus:
+        launch = self._launches.get(token)
+        if launch is None:
+            return ProcessStatus(state=ProcessState.UNKNOWN)
+        reason = launch.reason
+        if launch.state is ProcessState.WAITING or (launch.over_budget and launch.state in _RUNNING):
+            reason = self._budget.reason(token)
+        if launch.note:
+            reason = f"{reason}; {launch.note}" if reason else launch.note
+        ended = launch.exit
+        return ProcessStatus(
+            state=launch.state,
+            reason=reason,
+            pid=launch.pid,
+            started_at=launch.started_at,
+            ended_at=dt.datetime.fromtimestamp(ended.ended_at, dt.UTC) if ended else None,
+            exit_code=ended.code if ended else None,
+            signal=ended.signal if ended else None,
+            out_of_memory=launch.out_of_memory,
+            killed=launch.killed,
+            max_rss=ended.max_rss if ended else 0,
+            cpu_seconds=ended.cpu_seconds if ended else 0.0,
+        )
+
+    def set_waiting(self, action: ActionId, waiting: bool) -> None:
+        if waiting:
+            self._waiting.add(action)
+        else:
+            self._waiting.discard(action)
+        for token in self._by_action.get(action, ()):
+            self._budget.set_waiting(token, waiting)
+        if waiting:
+            self._admit()
+
+    def on_change(self, callback: Callable[[ActionId], None]) -> None:
+        self._callbacks.append(callback)
+
+    async def wait_ended(self, token: str) -> ProcessStatus:
+        """Wait until a launch has ended, and return its status; at once for one that is unknown."""
+        launch = self._launches.get(token)
+        if launch is not None:
+            await launch.ended.wait()
+        return await self.observe(token)
+
+    # - helpers -
+
+    def _know(self, launch: _Launch) -> None:
+        self._launches[launch.spec.token] = launch
+        self._by_action[launch.spec.action].add(launch.spec.token)
+
+    def _change(self, launch: _Launch, state: ProcessState) -> None:
+        if state is launch.state:
+            return
+        launch.state = state
+        if state in _RUNNING and launch.spec.action in self._waiting:
+            self._budget.set_waiting(launch.spec.token, True)
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._changed.add(launch.spec.action)
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, set()
+        for action in changed:
+            for callback in self._callbacks:
+                try:
+                    callback(action)
+                except Exception:
+                    self._log.exception("on_change_failed", action=str(action))
+
+    async def _note(self, launch: _Launch, text: str) -> None:
+        """A line of ours in the log of the launch, by its zygote while that writes there, else by us."""
+        written = False
+        if launch.zygote is not None and not launch.zygote.lost:
+            with contextlib.suppress(ZygoteError):
+                written = (await launch.zygote.request("note", token=launch.spec.token, text=text))["written"]
+        if not written:
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(logs.append_note, launch.spec.log_path, text)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("machine_task_failed", exc_info=task.exception())
