@@ -55,7 +55,9 @@ def main() -> None:
 
     title(f"Done in {time.monotonic() - begin:.0f} s. Now yours")
     endpoint = next(
-        line.split("endpoint:")[1].strip() for line in (DATA / "flyte.yaml").read_text().splitlines() if "endpoint:" in line
+        line.split("endpoint:")[1].strip()
+        for line in (DATA / "flyte.yaml").read_text().splitlines()
+        if "endpoint:" in line
     )
     print(
         f"  look inside   {endpoint}/v2/domain/development/project/flytesnacks/runs/{run}\n"

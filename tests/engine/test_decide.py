@@ -68,9 +68,7 @@ def condition(status, type):
 
 
 def plan(act, *, facts=None, problem="", catalog=False, state=None, now=NOW):
-    return next_step(
-        act, state or read_state(act), facts or TaskFacts(), problem=problem, now=now, catalog=catalog
-    )
+    return next_step(act, state or read_state(act), facts or TaskFacts(), problem=problem, now=now, catalog=catalog)
 
 
 def test_deletion_comes_before_everything_else():
@@ -391,9 +389,7 @@ REPORTS = st.sampled_from(
     limits=st.tuples(*[st.sampled_from([0.0, 50.0, 300.0])] * 3),
 )
 def test_no_sequence_of_reports_breaks_the_budgets_or_repeats_an_event_key(reports, max_attempts, limits):
-    facts = TaskFacts(
-        max_attempts=max_attempts, max_runtime=limits[0], queued_timeout=limits[1], deadline=limits[2]
-    )
+    facts = TaskFacts(max_attempts=max_attempts, max_runtime=limits[0], queued_timeout=limits[1], deadline=limits[2])
     act, now, keys, launches = action(), NOW, set(), 0
     for report, seconds in reports:
         now += dt.timedelta(seconds=seconds)

@@ -53,7 +53,11 @@ def test_a_base_that_would_give_a_useless_path_is_refused_by_name(base):
 
 def test_a_local_base_keeps_its_shard_below_the_data_root():
     prefix = output_prefix(
-        "/data/store/runs/p/d/r/", namespace="flyte", object_name="r1-a0", action="a0", attempt=2,
+        "/data/store/runs/p/d/r/",
+        namespace="flyte",
+        object_name="r1-a0",
+        action="a0",
+        attempt=2,
         local_root="/data/store",
     )
     assert prefix == "/data/store/xt/runs/p/d/r/a0/2"

@@ -43,16 +43,16 @@ from wingbeat.resources.taskaction import (
     LABEL_COMPLETED_TIME,
     LABEL_TERMINATION_STATUS,
 )
-from wingbeat.stores import Conflict, MetadataPatch, NotFound, Store, Unavailable, WatchEvent, WatchType
+from wingbeat.stores import Conflict, MetadataPatch, NotFound, Store, Unavailable
 from wingbeat.stores.cache import Informer
-from wingbeat.stores.workqueue import WorkQueue
+from wingbeat.stores.workqueue import Priority, WorkQueue
 
 log = structlog.get_logger("wingbeat.engine")
 
 IN_FLIGHT = 128
 """Reconciles under way at once; they mostly wait for the store and for processes to end."""
-STORE_RETRY = 1.0
-"""Seconds before another look when the store is away."""
+FIRST_RETRY, LAST_RETRY = 0.1, 10.0
+"""Seconds before another look when the store is away or a reconcile broke; doubles between the two."""
 
 
 class CatalogAnswer(msgspec.Struct, frozen=True):
@@ -99,11 +99,11 @@ class Controller:
         self._clock = clock
         self._kill_timeout = kill_timeout
         self._informer = Informer(store)
-        self._queue: WorkQueue[ActionId] = WorkQueue()
+        self._queue: WorkQueue[ActionId] = WorkQueue(first_retry_seconds=FIRST_RETRY, last_retry_seconds=LAST_RETRY)
         self._own_writes: dict[ActionId, str] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._main: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()
+        self._following: asyncio.Task[None] | None = None
         self.reconciles = 0
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -111,7 +111,12 @@ class Controller:
     async def start(self) -> None:
         """Begin; returns when every action that is there has been queued once."""
         self._informer.add_handler(self._changed)
-        await self._informer.start()
+        self._following = asyncio.create_task(self._informer.run(), name="watch cache")
+        synced = asyncio.create_task(self._informer.synced.wait())
+        await asyncio.wait({synced, self._following}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._informer.synced.is_set():
+            synced.cancel()
+            await self._following
         self._main = asyncio.create_task(self._work(), name="engine")
 
     async def stop(self) -> None:
@@ -124,7 +129,9 @@ class Controller:
             await asyncio.wait(self._running, timeout=10)
         for task in self._running:
             task.cancel()
-        await self._informer.stop()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
 
     def wake(self, id: ActionId) -> None:
         """Look at this action soon."""
@@ -132,21 +139,21 @@ class Controller:
 
     def live_actions(self) -> list[TaskAction]:
         """Actions that are not terminal, as last seen."""
-        return [a for a in self._informer.objects() if not a.terminal]
+        return [a for a in self._informer.items() if not a.terminal]
 
     @property
     def informer(self) -> Informer:
         return self._informer
 
-    def _changed(self, event: WatchEvent) -> None:
-        if event.id is None:
+    def _changed(self, old: TaskAction | None, new: TaskAction | None) -> None:
+        if new is None:
+            assert old is not None
+            self._own_writes.pop(old.id, None)
             return
-        if event.type is WatchType.DELETED:
-            self._own_writes.pop(event.id, None)
+        id = new.id
+        if self._own_writes.get(id) == new.metadata.resource_version:
             return
-        if self._own_writes.get(event.id) == event.resource_version:
-            return
-        self._queue.add(event.id)
+        self._queue.add(id, Priority.NORMAL if self._informer.synced.is_set() else Priority.BACKLOG)
 
     async def _work(self) -> None:
         slots = asyncio.Semaphore(IN_FLIGHT)
@@ -160,12 +167,13 @@ class Controller:
     async def _one(self, id: ActionId, slots: asyncio.Semaphore) -> None:
         try:
             await self._reconcile_until_settled(id)
+            self._queue.forget(id)
         except Unavailable as error:
-            log.error("store unavailable", run=id.run, action=id.action, error=str(error))
-            self._queue.add_after(id, STORE_RETRY)
+            wait = self._queue.retry(id)
+            log.error("store unavailable", run=id.run, action=id.action, error=str(error), next_try_seconds=wait)
         except Exception:
-            log.exception("reconcile failed", run=id.run, action=id.action)
-            self._queue.add_after(id, STORE_RETRY)
+            wait = self._queue.retry(id)
+            log.exception("reconcile failed", run=id.run, action=id.action, next_try_seconds=wait)
         finally:
             self._queue.done(id)
             slots.release()
@@ -234,7 +242,7 @@ class Controller:
                 )
                 return await self._persist(action, decision)
             state = msgspec.structs.replace(state, cache_checked=True)
-            cache = answer.status
+            cache: CacheStatus = answer.status
         else:
             cache = CacheStatus(action.status.cache_status)
         return await self._handle(action, state, facts, plugin, context, cache, now)

@@ -137,7 +137,9 @@ def action_phase(phase: PluginPhase) -> ActionPhase:
 # -- the status ------------------------------------------------------------------------------------------------------
 
 
-def set_condition(status: TaskActionStatus, type: str, value: bool, reason: str, message: str, now: dt.datetime) -> None:
+def set_condition(
+    status: TaskActionStatus, type: str, value: bool, reason: str, message: str, now: dt.datetime
+) -> None:
     """Set a condition as Kubernetes' helper does: the transition time moves only when the status flips."""
     text = "True" if value else "False"
     for condition in status.conditions:
@@ -367,7 +369,8 @@ def _progress(
         if waiting and transition.reason:
             reasons = (*reasons, Reason(message=transition.reason, occurred_at=at))
         draft.event(shown, at=at, reasons=reasons, cache=cache)
-    limits = [d for d in (_deadline(state_, facts, phase) for state_ in (draft.state,)) if d is not None]
+    deadline = _deadline(draft.state, facts, phase)
+    limits = [deadline] if deadline is not None else []
     if transition.check_after is not None:
         limits.append(now + dt.timedelta(seconds=transition.check_after))
     if status.system_failures and phase is PluginPhase.RUNNING and draft.state.started_at is not None:
@@ -563,20 +566,17 @@ class _Timeout(msgspec.Struct, frozen=True):
 def _overdue(
     action: TaskAction, state: EngineState, facts: TaskFacts, phase: PluginPhase, now: dt.datetime
 ) -> _Timeout | None:
-    if facts.deadline and state.first_queued_at is not None:
-        if (now - state.first_queued_at).total_seconds() >= facts.deadline:
-            return _Timeout("DEADLINE_EXCEEDED", f"not done {facts.deadline:g} s after it was queued", False)
+    def over(since: dt.datetime | None, limit: float) -> bool:
+        return limit > 0 and since is not None and (now - since).total_seconds() >= limit
+
+    if over(state.first_queued_at, facts.deadline):
+        return _Timeout("DEADLINE_EXCEEDED", f"not done {facts.deadline:g} s after it was queued", False)
     if phase is PluginPhase.RUNNING:
-        if facts.max_runtime and state.started_at is not None:
-            if (now - state.started_at).total_seconds() >= facts.max_runtime:
-                return _Timeout(
-                    "MAX_RUNTIME_EXCEEDED",
-                    f"attempt {action.attempt} ran longer than its limit of {facts.max_runtime:g} s",
-                    True,
-                )
-    elif facts.queued_timeout and state.queued_at is not None and state.started_at is None:
-        if (now - state.queued_at).total_seconds() >= facts.queued_timeout:
-            return _Timeout("QUEUED_TIMEOUT_EXCEEDED", f"did not start within {facts.queued_timeout:g} s", False)
+        if over(state.started_at, facts.max_runtime):
+            message = f"attempt {action.attempt} ran longer than its limit of {facts.max_runtime:g} s"
+            return _Timeout("MAX_RUNTIME_EXCEEDED", message, True)
+    elif state.started_at is None and over(state.queued_at, facts.queued_timeout):
+        return _Timeout("QUEUED_TIMEOUT_EXCEEDED", f"did not start within {facts.queued_timeout:g} s", False)
     return None
 
 

@@ -33,7 +33,7 @@ class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
     cache_max_age: float = 0.0
 
     def retry_delay(self, failed_attempts: int) -> dt.timedelta:
-        """How long to wait before the attempt that follows `failed_attempts` failed ones: base * factor^(n-1), capped."""
+        """How long to wait after `failed_attempts` failed ones: base * factor^(n-1), capped."""
         if self.backoff_base <= 0:
             return dt.timedelta(0)
         try:

@@ -58,7 +58,8 @@ def classify_exit(status: ProcessStatus, *, memory_limit: int, tail: list[str]) 
     shown = f"\nlast lines of its log:\n{last}" if last else ""
     if status.out_of_memory:
         limit = f" of {memory_limit / 2**20:.0f} MiB" if memory_limit else ""
-        return _user("OOMKilled", f"the task used more memory than its limit{limit}; ask for more with Resources{shown}")
+        message = f"the task used more memory than its limit{limit}; ask for more with flyte.Resources{shown}"
+        return _user("OOMKilled", message)
     if status.state is ProcessState.LOST:
         return _system("ProcessLost", f"the task's process is gone and nobody saw how it ended{shown}")
     if status.signal is not None:

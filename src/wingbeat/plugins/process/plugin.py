@@ -226,9 +226,7 @@ class ProcessPlugin:
         path = self._settings.log_path(context.id, context.attempt)
         container = context.template.container
         limits = {**_resources(container.resources.requests), **_resources(container.resources.limits)}
-        return classify_exit(
-            status, memory_limit=int(limits.get(_MEMORY, 0)), tail=self._settings.log_tail(path, 20)
-        )
+        return classify_exit(status, memory_limit=int(limits.get(_MEMORY, 0)), tail=self._settings.log_tail(path, 20))
 
     async def _uri_if_there(self, uri: str) -> str:
         try:
