@@ -78,6 +78,8 @@ def migrate(
         before(missing[0].number)
     for migration in missing:
         with transaction():
+            if c.query("SELECT 1 FROM schema_migrations WHERE number = ?", (migration.number,)):
+                continue  # another process was faster
             for statement in migration.statements:
                 c.execute(translate(statement))
             c.execute(
