@@ -60,7 +60,7 @@ def main() -> None:
         if "endpoint:" in line
     )
     print(
-        f"  look inside   {endpoint}/v2/domain/development/project/flytesnacks/runs/{run}\n"
+        f"  look inside   {endpoint}/v2/domain/development/project/default/runs/{run}\n"
         f"  run a file    .venv/bin/flyte --config .demo/flyte.yaml run examples/hello.py main --n 3\n"
         f"  its logs      .venv/bin/flyte --config .demo/flyte.yaml get logs {run}\n"
         f"  how it is     .venv/bin/wingbeat status --data-dir .demo\n"

@@ -1,6 +1,7 @@
 """Reconciling TaskActions: the rules (pure) and the shell that carries them out."""
 
-from wingbeat.engine.controller import Catalog, CatalogAnswer, Controller
+from wingbeat.engine.collector import Collector
+from wingbeat.engine.controller import Catalog, CatalogAnswer, Controller, utc_now
 from wingbeat.engine.decide import Decision, Policy
 from wingbeat.engine.facts import TaskFacts, parse_template, task_facts
 from wingbeat.engine.state import EngineState, read_state
@@ -8,6 +9,7 @@ from wingbeat.engine.state import EngineState, read_state
 __all__ = [
     "Catalog",
     "CatalogAnswer",
+    "Collector",
     "Controller",
     "Decision",
     "EngineState",
@@ -16,4 +18,5 @@ __all__ = [
     "parse_template",
     "read_state",
     "task_facts",
+    "utc_now",
 ]

@@ -35,6 +35,8 @@ from wingbeat.resources.taskaction import (
     FINALIZER,
 )
 
+SERVER_STOPPED = "ServerStopped"
+"""Code of an attempt that ended because this server was stopped: it starts again and no budget is charged."""
 HISTORY_LIMIT = 100
 """Entries kept of `status.phaseHistory`; older ones are dropped, the first is kept."""
 
@@ -514,9 +516,11 @@ def decide_system_failure(
     reasons: tuple[Reason, ...] = (),
 ) -> Decision:
     """The infrastructure failed, not the task: start afresh within a budget of its own."""
-    count = action.status.system_failures + 1
-    total = state.total_system_failures + 1
-    line = Reason(message=f"system failure {count}: [{error.code}] {error.message}", occurred_at=now, warning=True)
+    counts = error.code != SERVER_STOPPED
+    count = action.status.system_failures + counts
+    total = state.total_system_failures + counts
+    title = f"system failure {count}" if counts else "interrupted"
+    line = Reason(message=f"{title}: [{error.code}] {error.message}", occurred_at=now, warning=True)
     if count > policy.max_system_failures or total > policy.max_total_system_failures:
         summary = ErrorInfo(
             code="MaxSystemFailuresExceeded",
@@ -534,7 +538,7 @@ def decide_system_failure(
     draft.status.plugin_phase = PluginPhase.QUEUED.wire_name
     draft.status.plugin_phase_version = 0
     _show_phase(draft.status, PluginPhase.QUEUED, line.message, now)
-    delay = min(policy.system_backoff * 2 ** (count - 1), policy.system_backoff_cap)
+    delay = min(policy.system_backoff * 2 ** max(count - 1, 0), policy.system_backoff_cap)
     draft.state = EngineState(
         generation=state.generation + 1,
         not_before=now + dt.timedelta(seconds=delay),

@@ -15,6 +15,8 @@ from wingbeat.machine import ProcessState, ProcessStatus
 from wingbeat.resources import ErrorInfo, ErrorKind
 
 TAIL_LINES = 20
+SHUTDOWN = "shutdown"
+"""Why the machine ended a process when the server was told to stop."""
 _CRASHES = frozenset(
     {signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS, signals.SIGTRAP}
 )
@@ -60,6 +62,8 @@ def classify_exit(status: ProcessStatus, *, memory_limit: int, tail: list[str]) 
         limit = f" of {memory_limit / 2**20:.0f} MiB" if memory_limit else ""
         message = f"the task used more memory than its limit{limit}; ask for more with flyte.Resources{shown}"
         return _user("OOMKilled", message)
+    if status.killed == SHUTDOWN:
+        return _system("ServerStopped", "the server was stopped while this attempt ran; it starts again")
     if status.state is ProcessState.LOST:
         return _system("ProcessLost", f"the task's process is gone and nobody saw how it ended{shown}")
     if status.signal is not None:
