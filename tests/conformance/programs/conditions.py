@@ -1,0 +1,25 @@
+"""Conditions: signalled from outside with each type, and one that nobody signals."""
+
+import datetime
+
+import flyte
+import flyte.errors
+
+env = flyte.TaskEnvironment(name="conditions")
+
+
+@env.task
+async def main(kind: str = "bool") -> str:
+    data_type = {"bool": bool, "int": int, "float": float, "str": str}[kind]
+    condition = await flyte.new_condition.aio(f"ask-{kind}", prompt=f"a {kind}, please", data_type=data_type)
+    value = await condition.wait.aio()
+    return f"{type(value).__name__}={value}"
+
+
+@env.task
+async def unanswered() -> str:
+    condition = await flyte.new_condition.aio("nobody", timeout=datetime.timedelta(seconds=1))
+    try:
+        return f"answered {await condition.wait.aio()}"
+    except flyte.errors.ConditionTimedoutError as error:
+        return type(error).__name__

@@ -1,0 +1,88 @@
+"""What each reading command of the CLI prints."""
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def run(server):
+    """A finished run with children and logs."""
+    name = server.start("hello", "main", "--n", "3", options=("--name", "for-commands", "--label", "bird=wren"))
+    assert server.finish(name)["outputs"] == [5]
+    return name
+
+
+def test_whoami_answers(server):
+    result = server.flyte("whoami")
+    assert result.code == 0 and "subject" in result.text.lower()
+
+
+def test_get_run_lists_and_shows_runs(server, run):
+    assert run in server.flyte("get", "run").flat
+    shown = server.flyte("get", "run", run)
+    assert run in shown.flat and "succeeded" in shown.flat.lower() and "hello.main" in shown.flat
+
+
+def test_get_run_filters_by_phase_task_and_label(server, run):
+    for chosen in (("--in-phase", "succeeded"), ("--task-name", "hello.main"), ("--with-label", "bird=wren")):
+        assert run in server.flyte("get", "run", "--limit", "200", *chosen).flat, chosen
+    for other in (("--in-phase", "aborted"), ("--task-name", "hello.nobody"), ("--with-label", "bird=rook")):
+        assert run not in server.flyte("get", "run", "--limit", "200", *other).flat, other
+
+
+def test_get_action_lists_and_shows_actions(server, run):
+    listed = server.flyte("get", "action", run)
+    assert "a0" in listed.flat and listed.flat.count("square") == 3
+    shown = server.flyte("get", "action", run, "a0")
+    assert "hello.main" in shown.flat and "succeeded" in shown.flat.lower()
+
+
+def test_get_io_shows_inputs_and_outputs_of_a_run_and_of_an_action(server, run):
+    shown = server.flyte("get", "io", run)
+    assert "n" in shown.flat and "3" in shown.flat and "5" in shown.flat
+    child = next(a["id"] for a in server.details(run)["actions"].values() if a["parent"])
+    shown = server.reader.ask("io", run=run, action=child)
+    assert shown["outputs"] == [shown["inputs"]["x"] ** 2]
+
+
+def test_get_logs_prints_what_the_task_printed(server, run):
+    assert "squares: [0, 1, 4]" in server.flyte("get", "logs", run).text
+    assert "squares: [0, 1, 4]" in server.flyte("get", "logs", run, "a0", "--filter-system", "--attempt", "1").text
+
+
+def test_get_logs_of_a_failed_attempt_hold_the_users_traceback(server):
+    run = server.start("failures", "raises")
+    assert server.finish(run)["phase"] == "FAILED"
+    text = server.flyte("get", "logs", run).text
+    assert "about to look for a feather" in text
+    assert "deep_in_the_nest" in text and "FeatherError" in text
+
+
+def test_follow_streams_the_logs_of_a_run_until_its_end(server):
+    result = server.flyte("run", "--follow", "--name", "followed", "hello.py", "main", "--n", "4")
+    assert "squares: [0, 1, 4, 9]" in result.text
+    assert server.details("followed")["outputs"] == [14]
+
+
+def test_follow_of_a_failing_run_shows_its_error(server):
+    result = server.flyte("run", "--follow", "failures.py", "raises", check=False)
+    assert "no feather number 4" in result.flat
+
+
+def test_the_code_of_a_run_is_read_back(server, run, tmp_path):
+    server.flyte("get", "code", run, "--dest", str(tmp_path))
+    (found,) = tmp_path.rglob("hello.py")
+    assert "def square" in found.read_text()
+
+
+def test_a_run_or_action_that_does_not_exist_is_named(server, run):
+    for command in (("get", "run", "nosuchrun"), ("get", "logs", "nosuchrun"), ("get", "io", "nosuchrun"),
+                    ("get", "action", run, "nosuchaction"), ("rerun", "nosuchrun")):  # fmt: skip
+        result = server.flyte(*command, check=False)
+        assert result.code != 0 and command[-1] in result.flat, (command, result.text)
+
+
+def test_inputs_that_are_missing_or_of_the_wrong_type_never_become_a_run(server):
+    missing = server.flyte("run", "simple_types.py", "extremes", check=False)
+    assert missing.code != 0 and "--big" in missing.flat
+    wrong = server.flyte("run", "simple_types.py", "no_value", "--n", "many", check=False)
+    assert wrong.code != 0 and "many" in wrong.flat

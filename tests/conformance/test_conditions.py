@@ -1,0 +1,51 @@
+"""Runs that wait for a word from outside."""
+
+import pytest
+
+PAUSED = "PAUSED"
+
+
+def paused_condition(server, run):
+    """The name of the run's action that waits to be signalled."""
+    return server.until(run, lambda seen: next((a["id"] for a in seen if a["phase"] == PAUSED), None))
+
+
+def test_a_condition_that_is_signalled_by_the_command_gives_its_value_to_the_task(server):
+    run = server.start("conditions", "main", "--kind", "int")
+    action = paused_condition(server, run)
+    listed = server.flyte("get", "condition", run)
+    assert "ask-int" in listed.flat
+    refused = server.flyte("signal", "condition", run, action, "not-a-number", check=False)
+    assert refused.code != 0
+    said = server.flyte("signal", "condition", run, action, "42")
+    assert "a int, please" in said.flat and "has been signaled" in said.flat
+    seen = server.finish(run)
+    assert seen["outputs"] == ["int=42"]
+    (condition,) = [a for a in seen["actions"].values() if a["type"] == "CONDITION"]
+    assert (condition["name"], condition["phase"], condition["parent"]) == ("ask-int", "SUCCEEDED", "a0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [("bool", True, "bool=True"), ("float", 2.5, "float=2.5"), ("str", "go on", "str=go on")],
+)
+def test_each_type_of_condition_takes_its_value(server, kind, value, expected):
+    run = server.start("conditions", "main", "--kind", kind)
+    action = paused_condition(server, run)
+    server.reader.ask("signal", run=run, action=action, value=value)
+    assert server.finish(run)["outputs"] == [expected]
+
+
+@pytest.mark.submits("conditions", "unanswered")
+def test_a_condition_that_nobody_signals_times_out_in_its_task(outcome):
+    assert outcome.outputs == ["ConditionTimedoutError"]
+    (condition,) = [a for a in outcome.actions.values() if a["type"] == "CONDITION"]
+    assert condition["phase"] == "TIMED_OUT"
+
+
+def test_signalling_what_is_not_a_condition_or_not_there_says_so(server):
+    run = server.start("hello", "mixed", "--n", "1")
+    server.finish(run)
+    assert "is not a signalable condition" in server.flyte("signal", "condition", run, "a0", "1", check=False).flat
+    missing = server.flyte("signal", "condition", run, "nosuchaction", "1", check=False)
+    assert missing.code != 0 and "nosuchaction" in missing.flat

@@ -1,0 +1,36 @@
+"""This suite itself: every program is listed and used, and nothing is skipped in silence."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+PROGRAMS = sorted(p.stem for p in (HERE / "programs").glob("*.py"))
+
+
+def test_the_readme_lists_every_program_in_a_line_each():
+    listed = re.findall(r"^- `(\w+)\.py`: \S", (HERE / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == PROGRAMS
+
+
+def test_every_program_is_run_by_a_test():
+    texts = "".join(p.read_text() for p in [*HERE.glob("*.py"), *(HERE / "programs").glob("*.py")])
+    unused = [p for p in PROGRAMS if not re.search(rf"[\"']{p}(\.py)?[\"']|from {p} import|import {p}\b", texts)]
+    assert not unused
+
+
+def test_a_skipped_test_and_a_skipped_module_fail_the_run(tmp_path):
+    shutil.copy(HERE / "conftest.py", tmp_path)
+    (tmp_path / "test_one.py").write_text("import pytest\ndef test_one():\n    pytest.skip('not today')\n")
+    (tmp_path / "test_two.py").write_text("import pytest\npytest.importorskip('no_such_module')\n")
+    for name, outcome in (("test_one.py", "1 failed"), ("test_two.py", "1 error")):
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", tmp_path, name],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode != 0 and outcome in done.stdout, done.stdout
+        assert "skipped conformance" in done.stdout or "counts as failed" in done.stdout
