@@ -26,6 +26,8 @@ HERE = pathlib.Path(__file__).parent
 PROGRAMS = HERE / "programs"
 BIN = pathlib.Path(sys.executable).parent
 SUBMITTERS = 3
+EXTRA = tuple(os.environ.get("CONFORMANCE_OPTIONS", "").split())
+"""Options for every server that is started: `--mode spawn` runs the whole suite without zygotes."""
 
 
 @dataclasses.dataclass
@@ -109,7 +111,7 @@ class Server:
     def __init__(self, data: pathlib.Path, home: pathlib.Path, *options: str) -> None:
         self.data = data
         self.home = home
-        self.options = options
+        self.options = (*EXTRA, *options)
         self._reader: Reader | None = None
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TMPDIR", "PYTHONDONTWRITEBYTECODE")}
         self.env = {

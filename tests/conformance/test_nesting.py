@@ -29,3 +29,12 @@ def test_parents_that_burn_cpu_while_their_children_run_do_not_starve_them(start
     seen = server.go("nesting", "burning", "--depth", "2", timeout=250)
     assert seen["outputs"] == [5]
     assert {(a["phase"], a["attempts"]) for a in seen["actions"].values()} == {("SUCCEEDED", 1)}
+
+
+def test_tasks_that_are_started_anew_instead_of_forked_do_the_same(start_server, tmp_path):
+    server = start_server("--mode", "spawn")
+    seen = server.go("hello", "main", "--n", "6", timeout=250)
+    assert seen["outputs"] == [55]
+    assert [(a["phase"], a["attempts"]) for a in seen["actions"].values()] == [("SUCCEEDED", 1)] * 7
+    flaky = server.go("failures", "flaky", "--folder", str(tmp_path))
+    assert (flaky["outputs"], flaky["root"]["attempts"]) == (["succeeded at attempt 2"], 3)
