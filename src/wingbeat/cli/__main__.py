@@ -1,0 +1,3 @@
+from wingbeat.cli import main
+
+main()
