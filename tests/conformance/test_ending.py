@@ -1,5 +1,11 @@
 """Cancelling children from inside, aborting runs and actions from outside."""
 
+import os
+import pathlib
+import threading
+import time
+import uuid
+
 import pytest
 
 
@@ -38,3 +44,34 @@ def test_aborting_one_action_ends_it_with_the_reason_and_its_parent_with_it(serv
     assert (aborted["phase"], aborted["abort_reason"]) == ("ABORTED", "this one only")
     assert seen["phase"] in ("ABORTED", "FAILED")
     assert not [a for a in seen["actions"].values() if a["phase"] in ("RUNNING", "QUEUED", "INITIALIZING")]
+
+
+def processes_with(marker: str) -> list[int]:
+    """Every process of this machine whose environment or command line holds `marker`, but for the client's."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if marker.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_aborting_a_run_leaves_none_of_two_hundred_processes(server, tmp_path):
+    marker = f"MARKER_OF_THE_SWARM={uuid.uuid4().hex}"
+    run = server.start("swarm", "main", "--folder", str(tmp_path), options=("--env", marker))
+    server.until(run, lambda _: len(list(tmp_path.glob("ready.*"))) == 5, 120)
+    assert len(processes_with(marker)) >= 195
+    server.flyte("abort", "run", run, "--reason", "winter")
+    aborted_at = time.monotonic()
+    while left := processes_with(marker):
+        assert time.monotonic() - aborted_at < 10, left
+        threading.Event().wait(0.1)
+    seen = server.finish(run)
+    assert {(a["phase"], a["abort_reason"]) for a in seen["actions"].values()} == {("ABORTED", "winter")}
+    assert len(seen["actions"]) == 6
