@@ -50,9 +50,10 @@ CREATE TABLE actions (
   revision BIGINT NOT NULL,
   PRIMARY KEY (org, project, domain, run, name)
 );
-CREATE INDEX actions_by_parent ON actions (org, project, domain, run, parent);
+CREATE INDEX actions_by_parent ON actions (org, project, domain, run, parent, created_at, name);
 CREATE INDEX actions_by_creation ON actions (org, project, domain, run, created_at, name);
 CREATE INDEX runs_by_creation ON actions (org, project, domain, created_at, run) WHERE parent = '';
+CREATE INDEX runs_by_time ON actions (created_at, run, name) WHERE parent = '';
 CREATE INDEX runs_by_phase ON actions (org, project, domain, phase, created_at DESC, run DESC) WHERE parent = '';
 CREATE INDEX runs_by_task ON actions (org, project, domain, task_name, created_at) WHERE parent = '';
 
