@@ -1,0 +1,31 @@
+"""Names of runs: which are accepted, and the one that is made when none is given."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from wingbeat.control.errors import InvalidRequest
+
+MAX_RUN_NAME = 30
+_RUN_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""That of Kubernetes' generated names: no vowels, so no words, and nothing that looks like something else."""
+
+
+def check_run_name(name: str) -> None:
+    """Raises InvalidRequest unless `name` is a DNS-1035 label of at most 30 characters."""
+    if len(name) > MAX_RUN_NAME:
+        raise InvalidRequest(
+            f"the run name {name[:60]!r} has {len(name)} characters; at most {MAX_RUN_NAME} are allowed"
+        )
+    if not _RUN_NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"the run name {name!r} is not valid: use lowercase letters, digits and '-', "
+            "start with a letter and end with a letter or digit"
+        )
+
+
+def new_run_name() -> str:
+    """`r` and 19 random characters."""
+    return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(19))
