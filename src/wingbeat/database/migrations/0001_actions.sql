@@ -107,7 +107,7 @@ CREATE TABLE taskactions (
   PRIMARY KEY (org, project, domain, run, name)
 );
 CREATE UNIQUE INDEX taskactions_by_uid ON taskactions (uid);
-CREATE INDEX taskactions_by_owner ON taskactions (owner_uid) WHERE owner_uid <> '';
+CREATE INDEX taskactions_by_owner ON taskactions (owner_uid);
 CREATE INDEX taskactions_by_revision ON taskactions (resource_version);
 CREATE INDEX taskactions_by_completion ON taskactions (termination_status, completed_time) WHERE termination_status IS NOT NULL;
 
