@@ -61,6 +61,10 @@ class Gone(ControlError):
     """The parent or run is being aborted or has ended: the caller should stop too."""
 
 
+class Draining(ControlError):
+    """The server is about to stop and takes nothing new."""
+
+
 class Unsupported(ControlError):
     """Not offered (yet)."""
 
@@ -72,6 +76,7 @@ CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (NotNow, Code.FAILED_PRECONDITION),
     (Stale, Code.FAILED_PRECONDITION),
     (Gone, Code.ABORTED),
+    (Draining, Code.UNAVAILABLE),
     (Unsupported, Code.UNIMPLEMENTED),
     (BadQuery, Code.INVALID_ARGUMENT),
     (RecordNotFound, Code.NOT_FOUND),

@@ -14,7 +14,7 @@ from flyteidl2.task.task_definition_pb2 import TaskSpec
 
 from wingbeat.control import blobs, images, wire
 from wingbeat.control.clock import now
-from wingbeat.control.errors import Exists, InvalidRequest, Missing, Unsupported
+from wingbeat.control.errors import Draining, Exists, InvalidRequest, Missing, Unsupported
 from wingbeat.control.inputs import complete, inputs_hash, root_cache_key
 from wingbeat.control.names import check_run_name, new_run_name
 from wingbeat.control.projects import Projects
@@ -74,9 +74,16 @@ class Submission:
         self._images = images
         self._settings = settings
         self._user = user
+        self._draining = False
+
+    def drain(self) -> None:
+        """Take no more runs; those that are there go on."""
+        self._draining = True
 
     async def create_run(self, request: Any) -> ActionRecord:
         """The record of the new run's root action. Raises ControlError; nothing of the run is stored then."""
+        if self._draining:
+            raise Draining("this server is being stopped and takes no new runs; start it again: wingbeat up")
         run = await self._identity(request)
         id = run.action(ROOT_ACTION)
         wanted = await self._resolve(request)

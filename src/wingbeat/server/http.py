@@ -11,7 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
-from typing import Any
+from typing import Any, cast
 
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
@@ -51,7 +51,7 @@ class _Connection(asyncio.Protocol):
         self._refused = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's own does not derive from it
         self._transport = transport
         self._server.fresh.add(self)
         _keep_alive(transport.get_extra_info("socket"))

@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     mode: Literal["zygote", "spawn"] = Field(
         "zygote", description="Fork tasks from a warm process, or start each anew."
     )
+    memory_limits: Literal["auto", "cgroup", "watchdog", "off"] = Field(
+        "auto", description="How a task's memory limit is enforced. auto: by control group where that can be."
+    )
     preload: Names = Field((), description="Modules that the warm process imports beforehand, e.g. numpy,pandas.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What the server logs.")
     log_format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, else JSON.")

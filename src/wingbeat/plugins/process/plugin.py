@@ -50,7 +50,7 @@ class ProcessPlugin:
     """
 
     id = "process"
-    task_types = ("python", "python-task", "container", "actor", "sandboxed-python")
+    task_types: tuple[str, ...] = ("python", "python-task", "container", "actor", "sandboxed-python")
     state_version = STATE_VERSION
 
     def __init__(self, machine: Machine, storage: Storage, secrets: Secrets, settings: ProcessSettings) -> None:
