@@ -111,17 +111,18 @@ class ControlGroups:
             self.parent.rmdir()
 
 
-def choose(mode: LimitsMode, marker: str) -> tuple[ControlGroups | None, bool]:
-    """The groups to use, if any, and whether to watch instead. Raises LimitsError for `cgroup` where none work."""
+def choose(mode: LimitsMode, marker: str) -> ControlGroups | None:
+    """The groups to use, or None where there are none: then usage is watched, except with `off`. Raises LimitsError
+    for `cgroup` where none work."""
     if mode == "off":
-        return None, False
+        return None
     groups = ControlGroups.find(marker) if mode in ("auto", "cgroup") else None
     if mode == "cgroup" and groups is None:
         raise LimitsError(
             "Memory limits by control group were asked for, but no memory control group is writable here. "
             "Use memory_limits = auto or watchdog, or have the administrator delegate one."
         )
-    return groups, groups is None
+    return groups
 
 
 def _candidates() -> list[tuple[Path, int]]:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -76,6 +77,7 @@ class LocalMachine:
         budget: BudgetSettings | None = None,
         mode: Literal["zygote", "spawn"] = "zygote",
         preload: list[str] | None = None,
+        adapter: str = "",
         interpreter_env: dict[str, str] | None = None,
         memory_limits: limits.LimitsMode = "auto",
         orphan_seconds: float = 600.0,
@@ -84,7 +86,8 @@ class LocalMachine:
     ) -> None:
         """`state_dir` holds a folder for each launch. `runtime_dir` holds the sockets, so its path must be short.
         `marker` is the id of the data folder: processes carry it, so that two folders never touch each other's.
-        `preload` names modules to import in each zygote besides the SDK's; never user code. `interpreter_env` is added
+        `preload` names modules to import in each zygote besides the SDK's; never user code. `adapter` is the path of a file whose `install` function changes the SDK in task processes (and
+        that runs a command of the SDK when it is the script itself). `interpreter_env` is added
         to the environment of the zygotes. With no server for `orphan_seconds`, a zygote without children ends."""
         self._state_dir = state_dir
         self._runtime_dir = runtime_dir
@@ -98,6 +101,7 @@ class LocalMachine:
             marker=marker,
             mode=mode,
             preload=preload or [],
+            adapter=adapter,
             interpreter_env=interpreter_env or {},
             orphan_seconds=orphan_seconds,
             on_event=self._zygote_event,
@@ -106,10 +110,11 @@ class LocalMachine:
         )
         self._killer = Killer(marker)
         self._groups: limits.ControlGroups | None = None
-        self._watch = False
+        self._busy_groups: set[str] = set()
+        """Groups that could not be removed yet: a process counts until it has been reaped."""
         self._launches: dict[str, _Launch] = {}
         self._by_action: dict[ActionId, set[str]] = defaultdict(set)
-        self._accepting: dict[str, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting: set[ActionId] = set()
         self._callbacks: list[Callable[[ActionId], None]] = []
         self._changed: set[ActionId] = set()
@@ -124,7 +129,7 @@ class LocalMachine:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         self._zygotes.path(sys.executable)  # says now if the runtime folder's path is too long
-        self._groups, self._watch = limits.choose(self._limits_mode, self._marker)
+        self._groups = limits.choose(self._limits_mode, self._marker)
         listed: dict[str, tuple[Zygote, dict[str, Any]]] = {}
         for zygote in await self._zygotes.adopt():
             try:
@@ -218,13 +223,15 @@ class LocalMachine:
             raise LaunchError("InvalidToken", f"{spec.token!r} cannot be the name of a launch.")
         if not spec.argv:
             raise LaunchError("InvalidCommand", "The task has no command to run.")
-        lock = self._accepting.setdefault(spec.token, asyncio.Lock())
-        async with lock:
-            try:
-                if spec.token not in self._launches:
-                    await self._accept(spec)
-            finally:
-                self._accepting.pop(spec.token, None)
+        async with self._lock(spec.token):
+            if spec.token not in self._launches:
+                await self._accept(spec)
+
+    def _lock(self, token: str) -> asyncio.Lock:
+        lock = self._locks.get(token)
+        if lock is None:
+            lock = self._locks[token] = asyncio.Lock()
+        return lock
 
     async def _accept(self, spec: LaunchSpec) -> None:
         if not os.access(spec.interpreter, os.X_OK) or not Path(spec.interpreter).is_file():
@@ -243,6 +250,8 @@ class LocalMachine:
             )
         facts = Facts(self._state_dir, spec.token)
         await asyncio.to_thread(facts.write_request, spec)
+        if spec.token in self._launches:
+            return  # discovered meanwhile, see `_discover`
         launch = _Launch(spec=spec, facts=facts, state=ProcessState.WAITING, note=note)
         self._know(launch)
         self._budget.add(claim)
@@ -303,6 +312,12 @@ class LocalMachine:
             return  # its end was told before the answer
         if answer["state"] in ("started", "known"):
             self._runs(launch, answer["pid"], answer["start"])
+            if answer.get("ready"):
+                self._budget.ready(spec.token)
+            if answer.get("exit"):
+                launch.exit = msgspec.convert(answer["exit"], Exit)
+                await self._finish(launch, ProcessState.EXITED, "")
+                return
             if launch.note:
                 await self._note(launch, launch.note)
             if launch.over_budget:
@@ -312,12 +327,15 @@ class LocalMachine:
 
     async def _refused(self, launch: _Launch) -> None:
         """Someone else holds the claim: we, having called it off, or an earlier child that is gone."""
+        if launch.killed:
+            launch.facts.call_off()  # it was ended before it had made its claim, and nobody may make it now
         claim = launch.facts.claim()
         if claim is not None and claim.pid == 0:
             await self._finish(launch, ProcessState.EXITED, "it was called off before it started")
+        elif claim is None:
+            await self._finish(launch, ProcessState.LOST, "it could not be set up; its log may say why")
         else:
-            if claim is not None:
-                launch.pid, launch.start = claim.pid, claim.start
+            launch.pid, launch.start = claim.pid, claim.start
             await self._finish(launch, ProcessState.LOST, "it had been started before, and nobody saw how it ended")
 
     def _environment(self, spec: LaunchSpec) -> dict[str, str]:
@@ -371,7 +389,9 @@ class LocalMachine:
 
     async def _discover(self, zygote: Zygote, message: dict[str, Any]) -> None:
         """A request that an earlier server sent, and that the zygote read only now."""
-        await self._recall(message["token"], (zygote, {**message, "exit": None}))
+        async with self._lock(message["token"]):
+            if message["token"] not in self._launches:
+                await self._recall(message["token"], (zygote, {**message, "exit": None}))
 
     def _zygote_lost(self, zygote: Zygote) -> None:
         if self._stopping:
@@ -433,7 +453,7 @@ class LocalMachine:
             with contextlib.suppress(OSError):
                 logs.append_note(launch.spec.log_path, self._out_of_memory(launch))
         if not self._groups.release(token):
-            self._log.warning("cgroup_busy", token=token)
+            self._busy_groups.add(token)
 
     @staticmethod
     def _out_of_memory(launch: _Launch) -> str:
@@ -441,20 +461,23 @@ class LocalMachine:
 
     def _set_ended(self, launch: _Launch, state: ProcessState, reason: str) -> None:
         self._budget.remove(launch.spec.token)
+        # What this attempt waited for says nothing of the next.
+        self._waiting.discard(launch.spec.action)
         launch.reason = reason
         launch.ended.set()
         self._change(launch, state)
 
     async def kill(self, token: str, *, why: str, grace: float = 5.0) -> None:
-        launch = self._launches.get(token)
-        if launch is None:
-            facts = Facts(self._state_dir, token) if TOKEN.fullmatch(token) else None
-            if facts is not None and facts.folder.is_dir():
-                # Asked for before a restart and never again: nothing may start it now.
-                facts.write_kill(why)
-                facts.call_off()
-                await self._killer.end(Root(token=token), grace=grace)
-            return
+        async with self._lock(token):
+            launch = self._launches.get(token)
+            if launch is None:
+                facts = Facts(self._state_dir, token) if TOKEN.fullmatch(token) else None
+                if facts is not None and facts.folder.is_dir():
+                    # Asked for before a restart and never again: nothing may start it now.
+                    facts.write_kill(why)
+                    facts.call_off()
+                    await self._killer.end(Root(token=token), grace=grace)
+                return
         if launch.state in _ENDED:
             return
         if not launch.killed:
@@ -497,7 +520,6 @@ class LocalMachine:
             self._by_action[launch.spec.action].discard(token)
             if not self._by_action[launch.spec.action]:
                 del self._by_action[launch.spec.action]
-                self._waiting.discard(launch.spec.action)
             if launch.zygote is not None and not launch.zygote.lost:
                 with contextlib.suppress(ZygoteError):
                     await launch.zygote.request("forget", tokens=[token])
@@ -510,6 +532,8 @@ class LocalMachine:
     async def _watch_memory(self) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            if self._groups is not None:
+                self._busy_groups -= {token for token in self._busy_groups if self._groups.release(token)}
             running = [x for x in self._launches.values() if x.state is ProcessState.RUNNING and not x.ending]
             try:
                 over = [

@@ -32,6 +32,7 @@ import contextvars
 import errno
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import platform
@@ -54,6 +55,8 @@ MAX_LINE = 16 * 1024
 """Longer lines of output are logged in pieces."""
 PARTIAL_FLUSH_SECONDS = 0.5
 MAX_REQUEST = 64 * 1024 * 1024
+LONGEST_START = 15.0
+"""Seconds after which a start-up counts as over, whatever it does."""
 MAX_BACKLOG = 16 * 1024 * 1024
 PRELOAD = (
     "flyte",
@@ -339,6 +342,20 @@ def needs_fresh_interpreter(env: dict[str, str]) -> str:
     return ""
 
 
+def adapt(path: str) -> None:
+    """Load the file at `path` and call its `install`, which changes the preloaded SDK and answers why it could not."""
+    if not path:
+        return
+    spec = importlib.util.spec_from_file_location("_wingbeat_adapter", path)
+    if spec is None or spec.loader is None:
+        raise Unforkable(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    why_not = module.install()
+    if why_not:
+        print(f"wingbeat: {path}: {why_not}", file=sys.stderr)
+
+
 class Zygote:
     def __init__(self, configuration: dict[str, Any]) -> None:
         self.configuration = configuration
@@ -347,11 +364,13 @@ class Zygote:
         if configuration["mode"] == "fork":
             try:
                 self.sdk = Sdk(configuration["preload"])
+                adapt(configuration["adapter"])
             except Unforkable as error:
                 # A failed preload may leave threads behind. A fresh start of this file has none.
                 again = dict(configuration, mode="spawn", why=str(error))
                 os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-1], json.dumps(again)])
         self.environment = Environment()
+        self.pid = os.getpid()
         self.selector = selectors.DefaultSelector()
         self.children: dict[str, Child] = {}
         self.pids: dict[int, Child] = {}
@@ -360,6 +379,10 @@ class Zygote:
         self.retired = False
         self.ending_at = 0.0
         self.inode = (0, 0)
+        # A few for each child; the children get the limit that we were given.
+        self.files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self.files[1], self.files[1]))
 
     # - life -
 
@@ -428,10 +451,12 @@ class Zygote:
     def tick(self) -> None:
         now = time.monotonic()
         for child in list(self.pids.values()):
+            if not child.ready and time.time() - child.started_at > LONGEST_START:
+                self.is_ready(child)
             if child.watch_threads and not child.ready:
                 # A fresh `a0` is up when, beside the main thread and the SDK's loop, its controller's thread runs.
                 with contextlib.suppress(OSError):
-                    if len(os.listdir(f"/proc/{child.pid}/task")) > 2 or time.time() - child.started_at > 15:
+                    if len(os.listdir(f"/proc/{child.pid}/task")) > 2:
                         self.is_ready(child)
         for child in self.children.values():
             child.log.flush(now)
@@ -561,6 +586,7 @@ class Zygote:
             "python": platform.python_version(),
             "lean": self.sdk is not None and self.sdk.lean,
             "marker": self.configuration["marker"],
+            "interpreter": self.configuration["interpreter"],
         }
 
     def do_hello(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -604,23 +630,37 @@ class Zygote:
         token = request["token"]
         known = self.children.get(token)
         if known is not None:
-            return {"state": "known", "pid": known.pid, "start": known.start}
+            return {"state": "known", "pid": known.pid, "start": known.start, "ready": known.ready, "exit": known.exit}
         if os.path.exists(os.path.join(request["folder"], "start.json")):
             return {"state": "claimed"}
         child = Child(request, Log(request["log_path"], request["log_limit"]))
         argv = list(request["argv"])
         is_a0 = os.path.basename(argv[0]) == "a0"
         fresh = is_a0 and (self.sdk is None or needs_fresh_interpreter(request["env"]))
-        if fresh and self.sdk is not None:
-            child.log.note(f"started with a fresh interpreter, because the environment sets {fresh}")
         if is_a0 and not fresh:
-            assert self.sdk is not None
-            self.sdk.threads()
+            try:
+                Sdk.threads()
+            except Unforkable as error:
+                fresh = True
+                child.log.note(f"started with a fresh interpreter, because in the preloaded one {error}")
+        elif fresh and self.sdk is not None:
+            child.log.note(f"started with a fresh interpreter, because the environment sets {fresh}")
         output_read, output_write = os.pipe2(os.O_CLOEXEC)
         ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        # A signal to the newborn must not run the zygote's handlers in it: it is held until it has its own.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            pid = os.fork()
+        except OSError:
+            for end in (output_read, output_write, ready_read, ready_write):
+                os.close(end)
+            child.log.close()
+            raise
+        finally:
+            if os.getpid() == self.pid:
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)
         if pid == 0:
             run_child(self, request, argv, is_a0, bool(fresh), output_write, ready_write)
         os.close(output_write)
@@ -799,12 +839,16 @@ def run_child(
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.setsid()
         os.dup2(output, 1)
         os.dup2(output, 2)
         # Everything of the zygote's goes: sockets, pipes of other children, the selector.
-        os.closerange(3, ready)
-        os.closerange(ready + 1, 1 << 20)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) != ready:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+        resource.setrlimit(resource.RLIMIT_NOFILE, zygote.files)
         zygote.environment.carry(request["token"])
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -824,6 +868,8 @@ def run_child(
             if is_a0:
                 script = os.path.join(os.path.dirname(request["interpreter"]), "a0")
                 there = [script] if os.path.exists(script) else ["-m", "flyte._bin.runtime", "a0"]
+                if zygote.configuration["adapter"]:
+                    there = [zygote.configuration["adapter"], "a0"]
                 argv = [request["interpreter"], *there, *argv[1:]]
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             code = execute(argv, env)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wingbeat.machine.processes import DATA_VARIABLE, TOKEN_VARIABLE
+from wingbeat.machine.processes import DATA_VARIABLE, TOKEN_VARIABLE, is_alive
 
 SOURCE = Path(__file__).with_name("zygote.py")
 PROTOCOL = 1
@@ -84,16 +84,16 @@ class Zygote:
         """Ask, and return the answer. Raises ZygoteError."""
         if self._writer is None or self.lost:
             raise ZygoteError(f"the zygote on {self.path} is gone")
-        self._number += 1
+        self._number = number = self._number + 1
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._answers[self._number] = answer
-        self._writer.write(json.dumps({"id": self._number, "op": op, **fields}).encode() + b"\n")
+        self._answers[number] = answer
+        self._writer.write(json.dumps({"id": number, "op": op, **fields}).encode() + b"\n")
         try:
             message = await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             raise ZygoteError(f"the zygote on {self.path} did not answer {op} within {timeout:g} s") from None
         finally:
-            self._answers.pop(self._number, None)
+            self._answers.pop(number, None)
         if not message.get("ok"):
             raise ZygoteError(str(message.get("error", "refused")))
         return message
@@ -144,6 +144,7 @@ class Zygotes:
         marker: str,
         mode: str,
         preload: list[str],
+        adapter: str,
         interpreter_env: dict[str, str],
         orphan_seconds: float,
         on_event: Callable[[Zygote, dict[str, Any]], None],
@@ -154,19 +155,21 @@ class Zygotes:
         self._marker = marker
         self._mode = mode
         self._preload = preload
+        self._adapter = adapter
         self._env = interpreter_env
         self._orphan_seconds = orphan_seconds
         self._on_event = on_event
         self._on_lost = on_lost
         self._log = logger
+        self._source = SOURCE.read_bytes()
         self._by_path: dict[Path, Zygote] = {}
         self._starting: dict[Path, asyncio.Task[Zygote]] = {}
 
     def path(self, interpreter: str) -> Path:
         """The socket of the zygote for an interpreter. Another configuration, or another version of the zygote's
         source, is another socket, so that an old zygote keeps its children and gets no new ones."""
-        configuration = [interpreter, self._mode, self._preload, sorted(self._env.items()), self._marker]
-        digest = hashlib.sha256(json.dumps(configuration).encode() + SOURCE.read_bytes()).hexdigest()
+        configuration = [interpreter, self._mode, self._preload, self._adapter, sorted(self._env.items()), self._marker]
+        digest = hashlib.sha256(json.dumps(configuration).encode() + self._source).hexdigest()
         path = self._dir / f"z-{digest[:12]}.sock"
         if len(os.fsencode(path)) + 9 > LONGEST_SOCKET_PATH:
             raise ZygoteError(
@@ -188,15 +191,11 @@ class Zygotes:
                 continue
             self._by_path[path] = zygote
             found.append(zygote)
-        return found
-
-    async def retire_others(self, interpreters: list[str]) -> None:
-        """Let those end, once childless, that no current configuration would use."""
-        current = {self.path(interpreter) for interpreter in interpreters}
-        for path, zygote in list(self._by_path.items()):
-            if path not in current:
+            if path != self.path(str(zygote.hello.get("interpreter", ""))):
+                # Of another configuration or version of ours. It keeps its children and ends after them.
                 with contextlib.suppress(ZygoteError):
                     await zygote.request("retire")
+        return found
 
     async def get(self, interpreter: str) -> Zygote:
         """The zygote for an interpreter, started if need be. Raises ZygoteError."""
@@ -221,9 +220,11 @@ class Zygotes:
         env[TOKEN_VARIABLE] = "#" * TOKEN_ROOM
         configuration = {
             "socket": str(path),
+            "interpreter": interpreter,
             "marker": self._marker,
             "mode": "spawn" if self._mode == "spawn" else "fork",
             "preload": self._preload,
+            "adapter": self._adapter,
             "orphan_seconds": self._orphan_seconds,
         }
         log = path.with_suffix(".log")
@@ -280,6 +281,14 @@ class Zygotes:
             del self._by_path[zygote.path]
         self._on_lost(zygote)
 
+    @staticmethod
+    async def _wait_gone(zygote: Zygote) -> None:
+        for _ in range(500):
+            zygote.reap()
+            if not is_alive(zygote.hello["pid"], zygote.hello["start"]):
+                return
+            await asyncio.sleep(0.02)
+
     async def close(self, *, end: bool) -> None:
         """Let go of all; with `end` they are told to end, and waited for."""
         for task in list(self._starting.values()):
@@ -289,7 +298,6 @@ class Zygotes:
                 with contextlib.suppress(ZygoteError):
                     await zygote.request("shutdown")
             await zygote.close()
-            if end and zygote.process is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    await asyncio.to_thread(zygote.process.wait, 10)
+            if end:
+                await self._wait_gone(zygote)
         self._by_path.clear()

@@ -32,7 +32,7 @@ from wingbeat.server.http import HttpServer
 from wingbeat.server.pages import run_pages
 from wingbeat.server.settings import Settings
 from wingbeat.server.wiring import NAMESPACE, LogFolder, TaskSecrets, context_builder
-from wingbeat.storage import DataServer, Storage, open_storage
+from wingbeat.storage import COPYING_SCRIPT, DataServer, Storage, open_storage
 from wingbeat.stores import SqlStore
 
 log = structlog.get_logger("wingbeat.server")
@@ -84,6 +84,7 @@ class Server:
             ),
             mode=settings.mode,
             preload=list(settings.preload),
+            adapter=str(COPYING_SCRIPT),
             memory_limits=settings.memory_limits,
         )
         await self.machine.start()
