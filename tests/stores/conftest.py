@@ -87,6 +87,12 @@ def _new_postgresql_database(server: str) -> str:
     return server.format(name=name)
 
 
+@pytest.fixture
+def postgresql_url(postgresql_server: str) -> str:
+    """An empty database of its own."""
+    return _new_postgresql_database(postgresql_server)
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind."""
