@@ -12,7 +12,6 @@ import tempfile
 
 import flyte
 import flyte.report
-import pandas as pd
 from flyte.io import DataFrame, File
 
 env = flyte.TaskEnvironment(name="bookshelf")
@@ -46,6 +45,8 @@ async def count_words(name: str, book: File) -> dict[str, int]:
 @env.task(retries=2)
 async def flaky_merge(names: list[str], counts: list[dict[str, int]]) -> DataFrame:
     """Join the counts. The first attempt fails on purpose, the second succeeds."""
+    import pandas as pd  # here, so that only the steps that need it pay for the import
+
     if flyte.ctx().attempt_number == 0:
         raise RuntimeError("the first attempt always fails: this one shows a retry")
     rows = [(name, word, n) for name, words in zip(names, counts, strict=True) for word, n in words.items()]
@@ -54,6 +55,8 @@ async def flaky_merge(names: list[str], counts: list[dict[str, int]]) -> DataFra
 
 @env.task(report=True)
 async def draw_report(table: DataFrame) -> str:
+    import pandas as pd
+
     frame = await table.open(pd.DataFrame).all()
     top = frame.groupby("word")["count"].sum().sort_values(ascending=False).head(8)
     bars = "".join(
