@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from wingbeat.crashpoints import crash_point
 from wingbeat.database.protocol import Connection, DatabaseUnavailable
 
 T = TypeVar("T")
@@ -263,7 +264,9 @@ class GroupDatabase:
             stop = job is None
         if failure is None:
             try:
+                crash_point("commit.before")
                 session.commit()
+                crash_point("commit.after")
             except Exception as error:
                 failure = self._failure(error)
         if failure is not None:

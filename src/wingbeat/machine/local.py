@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import msgspec
 import structlog
 
+from wingbeat.crashpoints import crash_point
 from wingbeat.machine import limits, logs
 from wingbeat.machine.budget import Admission, Budget, BudgetSettings, Claim, size
 from wingbeat.machine.facts import TOKEN, Exit, Facts, all_tokens
@@ -249,7 +250,9 @@ class LocalMachine:
                 f"Install it: {spec.interpreter} -m pip install flyte",
             )
         facts = Facts(self._state_dir, spec.token)
+        crash_point("launch.before-request")
         await asyncio.to_thread(facts.write_request, spec)
+        crash_point("launch.after-request")
         if spec.token in self._launches:
             return  # discovered meanwhile, see `_discover`
         launch = _Launch(spec=spec, facts=facts, state=ProcessState.WAITING, note=note)
@@ -304,6 +307,7 @@ class LocalMachine:
                 log_limit=spec.log_limit,
                 cgroups=self._limit(launch),
             )
+            crash_point("launch.after-fork")
         except ZygoteError as error:
             # It may have forked before it died. Without the claim that child will not go on; with it, it is ended.
             await self._finish(launch, ProcessState.LOST, str(error))

@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
+from wingbeat.crashpoints import crash_point
 from wingbeat.database import Connection, Database, DatabaseUnavailable, apply_events
 from wingbeat.resources import ActionEvent, ActionId, ActionRecord, RunId, TaskAction, TaskActionStatus
 from wingbeat.stores.protocol import Expired, ListPage, MetadataPatch, Selector, Unavailable, WatchEvent
@@ -46,7 +47,10 @@ class SqlStore:
         return self._watches.count
 
     async def create(self, action: TaskAction, *, record: ActionRecord | None = None, spec: bytes = b"") -> TaskAction:
-        return await self._write(lambda c: self.objects.create(c, action, record, spec))
+        crash_point("create.before-commit")
+        created = await self._write(lambda c: self.objects.create(c, action, record, spec))
+        crash_point("create.after-commit")
+        return created
 
     async def get(self, id: ActionId) -> TaskAction:
         return await self._read(lambda c: self.objects.get(c, id))
