@@ -13,6 +13,9 @@ from flyteidl2.task.common_pb2 import Inputs
 
 from wingbeat.control.errors import InvalidRequest
 
+KICKOFF_KEY = "_u_kickoff_time_input_arg"
+"""In the context of inputs: names the one that the task's runtime sets to the start time of the run."""
+
 _PRIMITIVES = {
     SimpleType.INTEGER: ("integer",),
     SimpleType.FLOAT: ("float_value", "integer"),
@@ -115,9 +118,12 @@ def complete(inputs: Any, task_spec: Any, task_name: str) -> tuple[Any, bool]:
             raise InvalidRequest(f"task {task_name} has no input {name!r}; {has}")
     result = Inputs()
     result.CopyFrom(inputs)
+    filled_later = {pair.value for pair in inputs.context if pair.key == KICKOFF_KEY}
     defaults = {p.name: p.parameter.default for p in task_spec.default_inputs if p.parameter.HasField("default")}
     added = False
     for name, variable in variables.items():
+        if name in filled_later and name not in given:
+            continue
         if name not in given:
             if name in defaults:
                 given[name] = defaults[name]

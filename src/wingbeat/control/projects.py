@@ -63,7 +63,8 @@ class Projects:
             )
             there = f"there are {', '.join(r[0] for r in known)}" if known else f"organization {org} has none"
             raise Missing(
-                f"there is no project {project!r} ({there}); make it with: flyte create project --id {project} ..."
+                f"there is no project {project!r} ({there}); "
+                f"make it with: flyte create project --id {project} --name {project}"
             )
         if domain not in self._domains:
             raise Missing(f"there is no domain {domain!r}; there are {', '.join(self._domains)}")
