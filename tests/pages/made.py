@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 from flyteidl2.core.literals_pb2 import Literal
 from flyteidl2.task.common_pb2 import Inputs, Outputs
 
+from wingbeat.control import LogLine
 from wingbeat.database import Records
 from wingbeat.resources import (
     ActionEvent,
@@ -29,45 +30,42 @@ START = dt.datetime(2031, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
 P = ActionPhase
 
 
-class Line(NamedTuple):
-    timestamp: dt.datetime
-    originator: str
-    text: str
-    complete: bool = True
-
-
 class MemoryLogs:
     """Logs that a test writes to, and ends."""
 
     def __init__(self) -> None:
-        self.texts: dict[tuple[ActionId, int], list[Line]] = {}
+        self.texts: dict[tuple[ActionId, int], list[LogLine]] = {}
         self.ended: set[tuple[ActionId, int]] = set()
         self.changed = asyncio.Event()
         self.followers = 0
 
     def write(self, id: ActionId, attempt: int, *texts: str, originator: str = "user") -> None:
-        self.texts.setdefault((id, attempt), []).extend(Line(START, originator, text) for text in texts)
+        self.texts.setdefault((id, attempt), []).extend(LogLine(START, originator, text) for text in texts)
         self.changed.set()
 
     def end(self, id: ActionId, attempt: int) -> None:
         self.ended.add((id, attempt))
         self.changed.set()
 
-    async def lines(self, id: ActionId, attempt: int, *, follow: bool, last: int = 0) -> AsyncIterator[Sequence[Line]]:
+    async def available(self, id: ActionId, attempt: int) -> bool:
+        return (id, attempt) in self.texts
+
+    async def read(self, id: ActionId, attempt: int, *, follow: bool) -> AsyncIterator[LogLine]:
         key = (id, attempt)
-        at = max(0, len(self.texts.get(key, ())) - last) if last else 0
+        at = 0
         self.followers += follow
         try:
             while True:
                 self.changed.clear()
                 batch = self.texts.get(key, [])[at:]
                 at += len(batch)
+                for line in batch:
+                    yield line
                 if batch:
-                    yield batch
-                elif not follow or key in self.ended:
+                    continue
+                if not follow or key in self.ended:
                     return
-                else:
-                    await self.changed.wait()
+                await self.changed.wait()
         finally:
             self.followers -= follow
 
@@ -190,6 +188,10 @@ ValueError: depth must be positive, not -3
 """
 
 
+REPORT = b"""<h1>Report</h1><p style="color:teal">Sales by city</p>
+<script>document.body.append("drawn")</script>"""
+
+
 async def success(make: Maker, name: str = "calm-otter-12") -> RunId:
     """Three steps with inputs, outputs, a report and a log."""
     root = await make.root(
@@ -203,7 +205,7 @@ async def success(make: Maker, name: str = "calm-otter-12") -> RunId:
         [("load", CacheStatus.HIT), ("train", CacheStatus.POPULATED), ("report", 0)]
     ):
         step = await make.action(run, f"{title}1f9c", parent="a0", name=title, at=1.0 + index)
-        await make.go(step, P.SUCCEEDED, at=1.0 + index, took=0.8, cache_status=CacheStatus(cache))
+        await make.go(step, P.SUCCEEDED, at=1.0 + index, took=0.8, cache_status=cache)
     report = make.storage.join(name, "report.html")
     await make.storage.put(
         report, b"<h1>Report</h1><p style='color:teal'>Sales by city</p><script>document.body.append('drawn')</script>"
@@ -265,15 +267,14 @@ async def fan_out(make: Maker, name: str = "quiet-crane-3", size: int = 200, fai
     await make.go(first, P.SUCCEEDED, at=0.2, took=0.3)
     error = ErrorInfo(message=TRACEBACK, code="ValueError", kind="USER")
     for index in range(size):
-        child = await make.action(
-            run, f"sq{index:05d}", parent="a0", name="square", group="squares", at=1 + index * 0.01
-        )
+        at = 1 + index * 0.01
+        child = await make.action(run, f"sq{index:05d}", parent="a0", name="square", group="squares", at=at)
         if index < failed:
-            await make.go(child, P.FAILED, at=1 + index * 0.01, took=1.5, error=error)
+            await make.go(child, P.FAILED, at=at, took=1.5, error=error)
         elif index < size * 0.6:
-            await make.go(child, P.SUCCEEDED, at=1 + index * 0.01, took=1.5)
+            await make.go(child, P.SUCCEEDED, at=at, took=1.5)
         elif index < size * 0.7:
-            await make.go(child, P.RUNNING, at=1 + index * 0.01)
+            await make.go(child, P.RUNNING, at=at)
         else:
             await make.records.set_wait_reason(child, "8 of 8 CPUs are taken; starts when one is free")
     for index in range(3):

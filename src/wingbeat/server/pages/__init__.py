@@ -1,6 +1,6 @@
 """Plain pages behind the links that the `flyte` command prints: rendered here, safe against what they show, live."""
 
 from wingbeat.server.pages.application import run_pages
-from wingbeat.server.pages.logs import LogLine, LogSource
+from wingbeat.server.pages.logs import TailSource
 
-__all__ = ["LogLine", "LogSource", "run_pages"]
+__all__ = ["TailSource", "run_pages"]

@@ -6,12 +6,12 @@ import datetime as dt
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from wingbeat.control import LogSource
 from wingbeat.control.feed import Feed
 from wingbeat.database import DatabaseUnavailable, Records
 from wingbeat.resources import RunId
 from wingbeat.server.asgi import ASGIApp, Receive, Scope, Send
 from wingbeat.server.pages import lists, live, logs, streams
-from wingbeat.server.pages.logs import LogSource
 from wingbeat.server.pages.markup import Html, tag
 from wingbeat.server.pages.responses import (
     REPORT_POLICY,
@@ -22,6 +22,7 @@ from wingbeat.server.pages.responses import (
     page_answer,
     read_request,
     text_answer,
+    wants_html,
 )
 from wingbeat.server.pages.run import branch_part, chosen_action, panel_part, record_of, root_record, run_page
 from wingbeat.server.pages.site import Site, document
@@ -42,7 +43,7 @@ def utc_now() -> dt.datetime:
 def run_pages(
     records: Records,
     storage: Storage,
-    logs: LogSource,
+    log_source: LogSource,
     feed: Feed,
     *,
     org: str,
@@ -55,7 +56,7 @@ def run_pages(
     """The pages, with their paths. `feed` must have been started. Mounted at the root, they also answer for every path
     that nothing else serves. `first_command` is shown to those who have not run anything yet."""
     site = Site(
-        records, storage, logs, feed, org=org, endpoint=endpoint, clock=clock, heartbeat_seconds=heartbeat_seconds
+        records, storage, log_source, feed, org=org, endpoint=endpoint, clock=clock, heartbeat_seconds=heartbeat_seconds
     )
     command = first_command or FIRST_COMMAND.format(endpoint=endpoint.partition("://")[2] or endpoint)
     pages = Pages(site, data_folder or storage.base_uri, command)
@@ -76,7 +77,7 @@ class Pages:
         try:
             request = read_request(scope)
         except Problem as problem:
-            return await self._problem(problem, True).send(send, head=head)
+            return await self._problem(problem, wants_html(dict(scope["headers"]))).send(send, head=head)
         try:
             if request.method not in ("GET", "HEAD"):
                 answer = text_answer(f"pages are only read (GET), {request.method[:20]} is not offered here\n", 405)
@@ -151,7 +152,12 @@ class Pages:
             case ["logs.txt"]:
                 return await self._raw_log(request, run)
             case ["report"]:
-                return await self._report(request, run)
+                try:
+                    return await self._report(request, run)
+                except Problem as problem:
+                    # Shown inside of the page's frame, which whole pages refuse to be in.
+                    answer = self._problem(problem, False)
+                    return Answer(answer.body, answer.content_type, REPORT_POLICY, problem.status)
         raise Problem(404, "There is no such page", f"Run {run.run} has no page of this name.")
 
     def _stream(self, events: AsyncGenerator[streams.Event, None]) -> Stream:

@@ -7,8 +7,9 @@ import datetime as dt
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from wingbeat.control import LogLine, LogSource
 from wingbeat.resources import ActionId
 from wingbeat.server.pages.markup import Html, join, tag
 
@@ -16,6 +17,8 @@ SHOWN_LINES = 500
 """Lines from the end of the log that a page shows; the raw log has all."""
 MAX_LINE = 4_000
 """Characters shown of one line."""
+BATCH = 500
+"""Lines between two turns of others."""
 READ_SECONDS = 5.0
 """A page does not wait longer for the lines that are there already."""
 
@@ -25,30 +28,12 @@ _TERMINAL_CODES = re.compile(
 """Escape sequences: colours and cursor moves (CSI), titles and links (OSC and its like), the short ones."""
 
 
-class LogLine(Protocol):
-    """One line of output, or a piece of a very long one."""
+@runtime_checkable
+class TailSource(Protocol):
+    """A source that need not read a long log from its start."""
 
-    @property
-    def timestamp(self) -> dt.datetime: ...
-
-    @property
-    def originator(self) -> str:
-        """`user`: the process wrote it; `system`: it was said about the process."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def complete(self) -> bool:
-        """False for a piece of a line that goes on with the next one."""
-
-
-class LogSource(Protocol):
-    """Where the lines of an attempt come from."""
-
-    def lines(self, id: ActionId, attempt: int, *, follow: bool, last: int = 0) -> AsyncIterator[Sequence[LogLine]]:
-        """Batches of lines, oldest first. `last` starts that many lines before the end (0: at the start). With
-        `follow` it ends when the attempt has; without, at what is there now. No log: no batch."""
+    async def tail(self, id: ActionId, attempt: int, limit: int) -> Sequence[LogLine]:
+        """The last `limit` lines there are now, oldest first."""
 
 
 def clean(text: str) -> str:
@@ -74,31 +59,45 @@ def render(lines: Iterable[LogLine]) -> Html:
 
 
 async def read_last(source: LogSource, id: ActionId, attempt: int, limit: int = SHOWN_LINES) -> list[LogLine]:
-    """The last lines there are now, in READ_SECONDS at most."""
+    """The last lines there are now; of a source that reads slowly, what READ_SECONDS give."""
+    if isinstance(source, TailSource):
+        return list(await asyncio.wait_for(source.tail(id, attempt, limit), READ_SECONDS))
     found: deque[LogLine] = deque(maxlen=limit)
     try:
         async with asyncio.timeout(READ_SECONDS):
-            iterator = source.lines(id, attempt, follow=False, last=limit)
-            async for batch in iterator:
-                found.extend(batch)
+            async for line in _yielding(source.read(id, attempt, follow=False)):
+                found.append(line)
     except TimeoutError:
         pass
     return list(found)
 
 
+async def _yielding(lines: AsyncIterator[LogLine]) -> AsyncIterator[LogLine]:
+    """The same lines; others get their turn on the event loop even if they are all there already."""
+    count = 0
+    async for line in lines:
+        yield line
+        count += 1
+        if count % BATCH == 0:
+            await asyncio.sleep(0)
+
+
 async def raw(source: LogSource, id: ActionId, attempt: int) -> AsyncGenerator[bytes, None]:
     """The whole log as text, in pieces."""
-    async for batch in source.lines(id, attempt, follow=False):
-        yield "".join(line.text.rstrip("\n") + ("\n" if line.complete else "") for line in batch).encode(
-            "utf-8", "replace"
-        )
+    batch: list[str] = []
+    async for line in _yielding(source.read(id, attempt, follow=False)):
+        batch.append(line.text + ("\n" if line.complete else ""))
+        if len(batch) >= BATCH:
+            yield "".join(batch).encode("utf-8", "replace")
+            batch.clear()
+    yield "".join(batch).encode("utf-8", "replace")
 
 
 class Tail:
     """Follows a log into a bounded buffer, so that a fast log and a slow reader cost no memory."""
 
     def __init__(self, source: LogSource, id: ActionId, attempt: int, limit: int = SHOWN_LINES) -> None:
-        self._lines = source.lines(id, attempt, follow=True, last=limit)
+        self._lines = _yielding(source.read(id, attempt, follow=True))
         self._buffer: deque[LogLine] = deque(maxlen=limit)
         self._arrived = asyncio.Event()
         self._left_out = 0
@@ -107,10 +106,9 @@ class Tail:
 
     async def _pump(self) -> None:
         try:
-            async for batch in self._lines:
-                limit = self._buffer.maxlen or 0
-                self._left_out += max(0, len(self._buffer) + len(batch) - limit)
-                self._buffer.extend(batch)
+            async for line in self._lines:
+                self._left_out += len(self._buffer) == self._buffer.maxlen
+                self._buffer.append(line)
                 self._arrived.set()
         finally:
             self.over = True

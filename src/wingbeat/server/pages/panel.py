@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 
 from flyteidl2.workflow.run_definition_pb2 import ConditionAction
 
+from wingbeat.control import LogLine
 from wingbeat.database import DatabaseUnavailable, RecordNotFound
 from wingbeat.resources import ActionPhase, ActionRecord, ActionType, AttemptRecord, ErrorInfo
 from wingbeat.server.pages import literals, logs, words
@@ -200,7 +201,7 @@ async def _logs(
     number = attempt.attempt
     live = not attempt.phase.terminal
     problem = ""
-    lines: list[logs.LogLine] = []
+    lines: list[LogLine] = []
     try:
         lines = await logs.read_last(site.logs, record.id, number)
     except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -46,7 +47,12 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def for_people(self) -> bool:
-        return b"text/html" in self.headers.get(b"accept", b"")
+        return wants_html(self.headers)
+
+
+def wants_html(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser asks, on behalf of a reader."""
+    return b"text/html" in headers.get(b"accept", b"")
 
 
 class Problem(Exception):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from wingbeat.control import LogSource
 from wingbeat.control.feed import Feed
 from wingbeat.database import Records
 from wingbeat.resources import ActionId, RunId, TaskId
-from wingbeat.server.pages.logs import LogSource
 from wingbeat.server.pages.markup import Child, Html, join, path, query, tag
 from wingbeat.storage.protocol import Storage
 
