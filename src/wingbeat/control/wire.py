@@ -126,7 +126,9 @@ def identity(subject: str) -> Any:
 
 
 def error_info(error: ErrorRecord) -> Any:
-    return ErrorInfo(message=error.message, code=error.code, kind=KINDS.get(error.kind, 0))
+    """For people: the message, and below it the user's own traceback where there is one."""
+    message = f"{error.message}\n\n{error.traceback}" if error.traceback else error.message
+    return ErrorInfo(message=message, code=error.code, kind=KINDS.get(error.kind, 0))
 
 
 def execution_error(error: ErrorRecord | None) -> Any:

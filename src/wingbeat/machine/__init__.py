@@ -2,7 +2,7 @@
 
 from wingbeat.machine.budget import Budget, BudgetSettings
 from wingbeat.machine.local import LocalMachine
-from wingbeat.machine.logs import LogLine, append_note, follow_log, log_files, read_log, remove_log
+from wingbeat.machine.logs import LogLine, append_note, follow_log, log_files, read_log, remove_log, tail_log
 from wingbeat.machine.protocol import LaunchError, LaunchSpec, Machine, ProcessState, ProcessStatus
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "log_files",
     "read_log",
     "remove_log",
+    "tail_log",
 ]

@@ -68,6 +68,26 @@ def read_log(path: str | Path) -> Iterator[LogLine]:
         reader.close()
 
 
+def tail_log(path: str | Path, count: int, *, most_bytes: int = BLOCK) -> list[LogLine]:
+    """About the last `count` lines that are there now, oldest first, from the last `most_bytes` of the log."""
+    chunks: list[bytes] = []
+    left = most_bytes
+    for file in reversed(log_files(path)):
+        with contextlib.suppress(OSError), open(file, "rb") as handle:
+            size = handle.seek(0, 2)
+            handle.seek(max(0, size - left))
+            data = handle.read(left)
+            if size > left:
+                data = data.partition(b"\n")[2]
+            chunks.append(data)
+            left -= len(data)
+        if left <= 0:
+            break
+    reader = _Reader(Path(path))
+    lines = [line for line in b"".join(reversed(chunks)).split(b"\n") if line]
+    return [reader.parse(line) for line in lines[-count:]]
+
+
 async def follow_log(
     path: str | Path, done: Callable[[], Awaitable[object]], *, poll: float = POLL_SECONDS
 ) -> AsyncIterator[LogLine]:
@@ -115,7 +135,7 @@ class _Reader:
             if data:
                 *lines, self._rest = (self._rest + data).split(b"\n")
                 if lines:
-                    return [self._parse(line) for line in lines]
+                    return [self.parse(line) for line in lines]
                 continue
             if following is None:
                 return []
@@ -143,7 +163,7 @@ class _Reader:
         numbers = [int(file.name[len(self._path.name) + 1 :]) for file in log_files(self._path) if file != self._path]
         return min((number for number in numbers if number > self._number), default=None)
 
-    def _parse(self, line: bytes) -> LogLine:
+    def parse(self, line: bytes) -> LogLine:
         stamp, _, rest = line.partition(b" ")
         kind, _, text = rest.partition(b" ")
         try:

@@ -31,6 +31,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str = ""
     kind: str = ""
     recoverable: bool | None = None
+    traceback: str = ""
+    """The user's own, for people; a parent that catches the failure of a child gets the message alone."""
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):

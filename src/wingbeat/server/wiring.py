@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from wingbeat.control.errors import Missing
 from wingbeat.database import RecordNotFound, Records
 from wingbeat.engine import EngineState, task_facts
 from wingbeat.execution import TaskExecutionContext, attempt_paths
-from wingbeat.machine import follow_log, read_log
+from wingbeat.machine import follow_log, read_log, tail_log
 from wingbeat.resources import ActionId, TaskAction
 from wingbeat.resources.taskaction import ANNOTATION_RAW_DATA_PREFIX, ANNOTATION_RUN_START_TIME
 
@@ -37,12 +35,10 @@ class LogFolder:
     def path(self, id: ActionId, attempt: int) -> str:
         return str(self._root / id.org / id.project / id.domain / id.run / id.action / f"{attempt}.log")
 
-    def tail(self, path: str, count: int) -> list[str]:
+    async def tail(self, path: str, count: int) -> list[str]:
         """The last lines of the process's own output."""
-        lines: deque[str] = deque(maxlen=count)
-        with contextlib.suppress(OSError):
-            lines.extend(line.text for line in read_log(path) if line.originator == "user")
-        return list(lines)
+        lines = await asyncio.to_thread(tail_log, path, count)
+        return [line.text for line in lines if line.originator == "user"]
 
     async def available(self, id: ActionId, attempt: int) -> bool:
         return Path(self.path(id, attempt)).exists()

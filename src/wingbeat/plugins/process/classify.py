@@ -56,7 +56,7 @@ def read_error_document(data: bytes) -> Outcome:
 
 def classify_exit(status: ProcessStatus, *, memory_limit: int, tail: list[str]) -> Outcome:
     """The outcome of a process that left neither an error file nor outputs. `tail`: its last log lines."""
-    last = "\n".join(tail[-TAIL_LINES:])
+    last = "\n".join(tail)
     shown = f"\nlast lines of its log:\n{last}" if last else ""
     if status.out_of_memory:
         limit = f" of {memory_limit / 2**20:.0f} MiB" if memory_limit else ""

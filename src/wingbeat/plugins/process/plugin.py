@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -11,8 +11,9 @@ import msgspec
 from wingbeat.execution import Contract, TaskExecutionContext, render, task_environment
 from wingbeat.execution.templates import per_retry_key
 from wingbeat.machine import LaunchError, LaunchSpec, Machine, ProcessState, ProcessStatus
-from wingbeat.plugins.process.classify import Outcome, classify_exit, read_error_document
+from wingbeat.plugins.process.classify import TAIL_LINES, Outcome, classify_exit, read_error_document
 from wingbeat.plugins.process.quantities import parse_quantity
+from wingbeat.plugins.process.traceback import SEARCHED_LINES, last_traceback
 from wingbeat.plugins.protocol import PermanentPluginError, Transition
 from wingbeat.resources import ActionId, ErrorInfo, ErrorKind, PluginPhase
 from wingbeat.storage import ObjectMissing, Storage
@@ -35,7 +36,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Image reference -> path of the Python that runs its tasks."""
     log_path: Callable[[ActionId, int], str]
     """Identity and attempt -> path of the log file."""
-    log_tail: Callable[[str, int], list[str]]
+    log_tail: Callable[[str, int], Awaitable[list[str]]]
     """Path and count -> the last lines, oldest first."""
     log_limit: int = 64 * 1024 * 1024
     namespace: str = "flyte"
@@ -213,20 +214,26 @@ class ProcessPlugin:
         )
 
     async def _outcome(self, context: TaskExecutionContext, status: ProcessStatus) -> Outcome:
+        path = self._settings.log_path(context.id, context.attempt)
         try:
-            return read_error_document(await self._storage.get(context.paths.error, limit=16 * 2**20))
+            outcome = read_error_document(await self._storage.get(context.paths.error, limit=16 * 2**20))
         except ObjectMissing:
             pass
         except ValueError as error:
             return Outcome(
                 error=ErrorInfo(message=str(error), code="ErrorFileTooLarge", kind=ErrorKind.USER), retryable=True
             )
+        else:
+            if outcome.error is None or outcome.error.kind != ErrorKind.USER:
+                return outcome
+            found = last_traceback(await self._settings.log_tail(path, SEARCHED_LINES))
+            return Outcome(error=msgspec.structs.replace(outcome.error, traceback=found), retryable=outcome.retryable)
         if await self._uri_if_there(context.paths.outputs):
             return Outcome()
-        path = self._settings.log_path(context.id, context.attempt)
         container = context.template.container
         limits = {**_resources(container.resources.requests), **_resources(container.resources.limits)}
-        return classify_exit(status, memory_limit=int(limits.get(_MEMORY, 0)), tail=self._settings.log_tail(path, 20))
+        tail = await self._settings.log_tail(path, TAIL_LINES)
+        return classify_exit(status, memory_limit=int(limits.get(_MEMORY, 0)), tail=tail)
 
     async def _uri_if_there(self, uri: str) -> str:
         try:
