@@ -206,5 +206,5 @@ class ImageChecker:
 def parse_requirements(text: str) -> list[str]:
     """The requirements in a requirements file; its options (`-r`, `--index-url`, hashes) are passed over."""
     joined = text.replace("\\\n", " ")
-    lines = (line.split(" #")[0].split(" --hash")[0].strip() for line in joined.splitlines())
+    lines = (" ".join(line.split(" #")[0].split(" --hash")[0].split()) for line in joined.splitlines())
     return [line for line in lines if line and not line.startswith(("#", "-"))]
