@@ -137,8 +137,8 @@ class Maker:
             await self.go(id, phase, at=at)
         return id
 
-    async def root(self, name: str = "run-1", **fields: Any) -> ActionId:
-        run = self.run_id(name, fields.pop("project", "shop"))
+    async def root(self, run_name: str = "run-1", **fields: Any) -> ActionId:
+        run = self.run_id(run_name, fields.pop("project", "shop"))
         fields = {"name": "main", "created_by": "ada", "source": 2, **fields}
         return await self.action(run, "a0", **fields)
 

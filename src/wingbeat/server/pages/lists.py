@@ -12,13 +12,11 @@ from wingbeat.server.pages import words
 from wingbeat.server.pages.markup import Child, Html, join, query, tag
 from wingbeat.server.pages.panel import fact_list
 from wingbeat.server.pages.responses import Problem, Request
-from wingbeat.server.pages.run import pager
+from wingbeat.server.pages.run import POLL_SECONDS, pager
 from wingbeat.server.pages.site import Site, document, project_path, run_path, runs_path, task_path
 from wingbeat.server.pages.tree import error_row
 
 PAGE_RUNS = 50
-POLL_SECONDS = 5
-"""How often an open list asks for itself again."""
 
 THINGS = {
     "apps": ("App", "Apps are services that keep running. This server does not serve apps yet.", "flyte get app"),

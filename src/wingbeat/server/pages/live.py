@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Iterator
 from wingbeat.database import DatabaseUnavailable, Order, RecordQuery
 from wingbeat.resources import ActionId, ActionRecord, RunId
 from wingbeat.server.pages import logs
-from wingbeat.server.pages.run import heading, root_record
-from wingbeat.server.pages.site import Site
+from wingbeat.server.pages.run import all_over, heading, root_record, run_title
+from wingbeat.server.pages.site import Site, page_title
 from wingbeat.server.pages.streams import Event
 from wingbeat.server.pages.tree import branch_summary, group_key, group_query, group_summary, part_key, row
 
@@ -94,14 +94,13 @@ async def _update(site: Site, run: RunId, changed: list[ActionRecord]) -> tuple[
         members = await site.records.phase_counts(group_query(run, parent, title, named=named))
         key = f"t{group_key(parent, title, named=named)}"
         sums.append((key, str(group_summary(title, members, named=named)), 0))
-    over = root.phase.terminal and all(phase.terminal for each in counts.values() for phase in each)
     data: dict[str, object] = {
         "head": str(heading(root, counts, now)),
         "rows": [(part_key(r.id.action), part_key(r.parent) if r.parent else "", str(row(r, now))) for r in changed],
         "sums": sums,
-        "phase": f"{root.name or run.run}: {root.phase.name.lower().replace('_', ' ')}",
+        "title": page_title(run_title(root)),
     }
-    return data, over
+    return data, all_over(root, counts)
 
 
 async def log_events(site: Site, id: ActionId, attempt: int) -> AsyncGenerator[Event, None]:

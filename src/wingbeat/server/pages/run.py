@@ -18,6 +18,8 @@ from wingbeat.server.pages.tree import MAX_ROWS, Tree, row
 LIST_ROWS = 100
 """Actions on one page of the flat list."""
 ALL = "all"
+POLL_SECONDS = 5
+"""How often an open list asks for itself again."""
 
 
 async def root_record(site: Site, run: RunId) -> ActionRecord:
@@ -64,13 +66,12 @@ async def run_page(site: Site, request: Request, run: RunId) -> Html:
     chosen = request.query.get("i") or root.id.action
     tree = Tree(site, run, now, chosen=chosen)
     await tree.read()
-    over = _over(root, tree.counts)
-    (actions, address), shown = await asyncio.gather(
-        _actions(site, request, root, tree), _panel(site, request, root, chosen)
-    )
+    over = all_over(root, tree.counts)
+    listed = "show" in request.query
+    actions, shown = await asyncio.gather(_actions(site, request, root, tree), _panel(site, request, root, chosen))
     return document(
         site,
-        run.run,
+        run_title(root),
         crumbs(run),
         tag("div", heading(root, tree.counts, now), id="head"),
         tag(
@@ -79,18 +80,23 @@ async def run_page(site: Site, request: Request, run: RunId) -> Html:
             tag("div", shown, id="action", tabindex="-1"),
             class_="split",
         ),
-        live=None if over else run_path(run, "live") + query(after=revision),
+        live=None if over or listed else run_path(run, "live") + query(after=revision),
+        poll=POLL_SECONDS if listed and not over else None,
         branch=run_path(run, "branch"),
         panel=run_path(run, "panel"),
-        here=address,
     )
+
+
+def run_title(root: ActionRecord) -> str:
+    """The sign of its state comes first, for those who have many tabs open."""
+    return f"{words.phase_sign(root.phase)} {root.id.run}"
 
 
 def crumbs(run: RunId) -> list[tuple[str, str]]:
     return [(f"{run.project} / {run.domain}", runs_path(run.domain, run.project)), (run.run, run_path(run))]
 
 
-def _over(root: ActionRecord, counts: Mapping[str, Mapping[ActionPhase, int]]) -> bool:
+def all_over(root: ActionRecord, counts: Mapping[str, Mapping[ActionPhase, int]]) -> bool:
     """Whether nothing in the run can change any more."""
     return root.phase.terminal and all(phase.terminal for each in counts.values() for phase in each)
 
@@ -129,11 +135,11 @@ def heading(root: ActionRecord, counts: Mapping[str, Mapping[ActionPhase, int]],
     )
 
 
-async def _actions(site: Site, request: Request, root: ActionRecord, tree: Tree) -> tuple[Html, str]:
-    """The left side, and its kind: the whole tree, the tree below one action, or a flat list."""
+async def _actions(site: Site, request: Request, root: ActionRecord, tree: Tree) -> Html:
+    """The left side: the whole tree, the tree below one action, or a flat list."""
     run = root.id.run_id
     if wanted := request.query.get("show", ""):
-        return await _flat(site, request, root, wanted), "list"
+        return await _flat(site, request, root, wanted)
     limit = request.number("limit", 0, most=MAX_ROWS)
     top = root
     back: Child = None
@@ -141,7 +147,7 @@ async def _actions(site: Site, request: Request, root: ActionRecord, tree: Tree)
         top = await record_of(site, run.action(under))
         back = tag("p", tag("a", "Show the whole run", href=run_path(run)), class_="tools") if top.parent else None
     items = tag("ul", await tree.item(top, limit=limit), class_="tree", id="tree")
-    return join(tag("h2", "Actions"), back, items), "tree"
+    return join(tag("h2", "Actions"), back, items)
 
 
 async def _flat(site: Site, request: Request, root: ActionRecord, wanted: str) -> Html:

@@ -13,7 +13,7 @@ from wingbeat.control import LogSource
 from wingbeat.control.feed import Feed
 from wingbeat.database import Records
 from wingbeat.resources import ActionId, RunId, TaskId
-from wingbeat.server.pages.markup import Child, Html, join, path, query, tag
+from wingbeat.server.pages.markup import Child, Html, join, path, query, tag, visible
 from wingbeat.storage.protocol import Storage
 
 STATIC = Path(__file__).with_name("static")
@@ -86,6 +86,10 @@ def task_path(task: TaskId) -> str:
     return project_path(task.domain, task.project, "tasks", task.name)
 
 
+def page_title(title: str) -> str:
+    return visible(f"{title} · Wingbeat")
+
+
 def document(site: Site, title: str, crumbs: list[tuple[str, str]], *main: Child, **data: str | int | None) -> Html:
     """A whole page. `crumbs` are (text, address) from the home page down; `data` are data attributes of the main part,
     which the script reads."""
@@ -94,7 +98,7 @@ def document(site: Site, title: str, crumbs: list[tuple[str, str]], *main: Child
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} · Wingbeat"),
+        tag("title", page_title(title)),
         tag("link", rel="icon", href=site.assets["icon.svg"].address, type="image/svg+xml"),
         tag("link", rel="stylesheet", href=site.assets["pages.css"].address),
         tag("script", type="module", src=site.assets["pages.js"].address),

@@ -27,7 +27,7 @@ PAGE_ROWS = 600
 """Rows of one answer; what is below stays closed."""
 PAGE_BRANCHES = 60
 """Actions of one answer that are opened; each is a question to the database."""
-READ_CHILDREN = 5_000
+READ_CHILDREN = 2_000
 """Children of one action that are looked at; of more, the page shows counts and the flat list."""
 MAX_ROWS = 2_000
 ERROR_TEXT = 240
@@ -146,16 +146,23 @@ class Tree:
             )
         )
 
-    async def _group(self, group: Group, limit: int) -> Html:
-        shown = group.records[: limit or GROUP_ROWS]
-        drawn = [await self.item(each) for each in shown]
-        hidden = len(group.records) - len(shown)
-        if hidden > 0:
-            drawn.append(self._more(group.parent, hidden, limit or GROUP_ROWS))
+    async def _members(self, group: Group, *, whole: bool) -> Counts:
+        """The states of a group's members; `whole`: all of them have been read."""
+        if not whole:
+            question = group_query(self._run, group.parent, group.title, named=group.named)
+            return await self._site.records.phase_counts(question)
         counts: dict[ActionPhase, int] = {}
         for each in group.records:
             counts[each.phase] = counts.get(each.phase, 0) + 1
-        heading = tag("summary", group_summary(group.title, counts, named=group.named), id=f"t{group.key}")
+        return counts
+
+    async def _group(self, group: Group, members: Counts, limit: int) -> Html:
+        shown = group.records[: limit or GROUP_ROWS]
+        drawn = [await self.item(each) for each in shown]
+        hidden = sum(members.values()) - len(shown)
+        if hidden > 0:
+            drawn.append(self._more(group.parent, hidden, limit or GROUP_ROWS))
+        heading = tag("summary", group_summary(group.title, members, named=group.named), id=f"t{group.key}")
         return tag("li", tag("details", heading, tag("ul", drawn), open=True, id=f"h{group.key}"),
                    id=f"g{group.key}", class_="group")  # fmt: skip
 

@@ -50,6 +50,10 @@ def phase_word(phase: ActionPhase) -> str:
     return _PHASES[phase][2]
 
 
+def phase_sign(phase: ActionPhase) -> str:
+    return _PHASES[phase][1]
+
+
 def phase_badge(phase: ActionPhase) -> Html:
     """Sign and word, in the phase's colour."""
     name, sign, word = _PHASES[phase]

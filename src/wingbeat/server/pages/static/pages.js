@@ -24,10 +24,11 @@ function morph(old, fresh) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
+  // A log that is followed ends with its own stream, which may still have lines to bring.
+  if (old.dataset.keep !== undefined && old.childNodes.length) return;
   const attributes = (element) => [...element.attributes].filter((a) => !(a.name === "open" && element.localName === "details"));
   for (const { name } of attributes(old)) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of attributes(fresh)) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  if (old.dataset.keep !== undefined && old.childNodes.length) return;
   if (fresh.dataset.lazy !== undefined && old.childElementCount > 1) return;
   morphChildren(old, fresh);
 }
@@ -173,6 +174,7 @@ async function refreshBranch(item, limit) {
   const id = item.id;
   if (asking.has(id)) { again.add(id); return; }
   asking.add(id);
+  const begun = performance.now();
   try {
     const query = new URLSearchParams({ i: item.dataset.i });
     const old = item.querySelector(":scope > details.branch");
@@ -191,8 +193,11 @@ async function refreshBranch(item, limit) {
     say(`Some actions could not be shown: ${error.message}`);
   } finally {
     asking.delete(id);
-    // At most twice a second: while a fan-out starts, its actions come by the hundred.
-    if (again.delete(id)) setTimeout(() => { const now = document.getElementById(id); if (now) refreshBranch(now); }, 500);
+    // At most twice a second, and a tenth of the time: while a fan-out starts, its actions come by the hundred.
+    if (again.delete(id)) {
+      setTimeout(() => { const now = document.getElementById(id); if (now) refreshBranch(now); },
+        Math.max(500, 10 * (performance.now() - begun)));
+    }
   }
 }
 
@@ -209,6 +214,7 @@ function update(message) {
   fresh.append(fragment(message.head));
   dress(fresh);
   morphChildren(head, fresh);
+  document.title = message.title;
   const now = chosen().action;
   const stale = new Set();
   for (const [key, parent, html] of message.rows) {
