@@ -124,8 +124,17 @@ class Tree:
         children = await self._children(parent)
         items = fold(parent.action, children)
         shown = items[: limit or LEVEL_ROWS]
-        drawn = [await self._group(each, limit) if isinstance(each, Group) else await self.item(each) for each in shown]
-        hidden = len(items) - len(shown) + total - len(children)
+        unread = total - len(children)
+        hidden = len(items) - len(shown) + unread
+        drawn = []
+        for each in shown:
+            if isinstance(each, Group):
+                members = await self._members(each, whole=not unread)
+                # What was not read of a group is hidden there, not here.
+                hidden -= sum(members.values()) - len(each.records)
+                drawn.append(await self._group(each, members, limit))
+            else:
+                drawn.append(await self.item(each))
         if hidden > 0:
             drawn.append(self._more(parent.action, hidden, limit or LEVEL_ROWS))
         return tag(
