@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import resource
 
+import grpc
 import httpx
 import pytest
 
@@ -92,3 +93,19 @@ async def test_a_small_body_that_inflates_to_gigabytes_is_refused_early(started)
     answer = await post(started, UNARY, bomb, content_type="application/proto", content_encoding="gzip")
     assert (answer.status_code, answer.json()["code"]) == (429, "resource_exhausted")
     assert peak() - before < 300_000
+
+
+async def test_a_body_of_100_megabytes_over_grpc_gets_its_error_and_leaves_the_connection_alone(started):
+    options = [("grpc.max_send_message_length", -1)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{started.port}", options=options) as channel:
+        call = channel.unary_unary(UNARY, request_serializer=bytes, response_deserializer=bytes)
+        unknown = channel.unary_unary("/flyteidl2.x.Y/Z", request_serializer=bytes, response_deserializer=bytes)
+        before = peak()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"\x7f" * 100_000_000)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await unknown(b"\x7f" * 10_000_000)
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert b"hello" in await call(b"")
+        assert peak() - before < 500_000

@@ -83,8 +83,9 @@ async def test_a_native_grpc_client_calls_streams_and_reads_errors(started):
 async def test_many_grpc_calls_share_one_connection(started):
     async with grpc.aio.insecure_channel(f"127.0.0.1:{started.port}") as channel:
         stub = ClusterServiceStub(channel)
-        answers = await asyncio.gather(*(stub.SelectCluster(asks(str(n))) for n in range(50)))
-    assert [a.cluster for a in answers] == [f"hello {n}" for n in range(50)]
+        for _ in range(30):
+            answers = await asyncio.gather(*(stub.SelectCluster(asks(str(n))) for n in range(50)))
+            assert [a.cluster for a in answers] == [f"hello {n}" for n in range(50)]
 
 
 async def test_an_unknown_service_is_unimplemented_in_every_protocol(started):

@@ -25,6 +25,7 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Of a request to a service, before and (apart) after decompression. Inline inputs are at most 10 MB."""
 
+MAX_IGNORED_BYTES = 1024 * 1024 * 1024
 TEXT = "text/plain; charset=utf-8"
 GRPC_NUMBERS = {Code.PERMISSION_DENIED: 7, Code.NOT_FOUND: 5, Code.UNIMPLEMENTED: 12}
 
@@ -80,6 +81,15 @@ async def respond_error(scope: Scope, send: Send, status: int, code: Code, messa
         await respond(send, status, message.encode() + b"\n", TEXT)
 
 
+async def _read_away(receive: Receive, limit: int = MAX_IGNORED_BYTES) -> None:
+    """Take the rest of a body and keep nothing of it: most clients read an answer only when they have sent all."""
+    while limit > 0:
+        message = await receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
+        limit -= len(message.get("body", b""))
+
+
 class Application:
     """All of one port. `services` are mounted at their own paths; `pages` at a prefix, the longest match first."""
 
@@ -104,13 +114,16 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return None
+        service = self._services.get(scope["path"].rpartition("/")[0])
         refused = self.gate.refuse_request(scope) if self.gate else ""
+        if scope.get("http_version") == "2" and (refused or service is None):
+            # An answer before the end of the body would break the connection for its other streams.
+            await _read_away(receive)
         if refused:
             return await respond_error(scope, send, 403, Code.PERMISSION_DENIED, refused)
         if not all(value.isascii() for _, value in scope["headers"]):
             return await respond(send, 400, b"a header of this request is not text\n", TEXT)
         path: str = scope["path"]
-        service = self._services.get(path.rpartition("/")[0])
         if service is not None:
             return await self._serve(service, scope, receive, send)
         if path.startswith("/flyteidl2."):
@@ -141,6 +154,8 @@ class Application:
             if message["type"] == "http.request":
                 received += len(message.get("body", b""))
                 if received > self._max_body:
+                    if message.get("more_body", False):
+                        await _read_away(receive)
                     raise too_large
             elif message["type"] == "http.disconnect" and not gone:
                 gone = True

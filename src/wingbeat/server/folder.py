@@ -45,6 +45,10 @@ class FolderNotWritable(FolderError):
     """This user may not write there."""
 
 
+class AddressUnusable(Exception):
+    """This computer does not have the address."""
+
+
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The server that holds the lock, as it says itself."""
 
@@ -244,7 +248,7 @@ def process_start(pid: int) -> int:
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """Whether a server may listen there now. Raises FolderError for an address that this computer does not have."""
+    """Whether a server may listen there now. Raises AddressUnusable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -253,7 +257,7 @@ def port_is_free(host: str, port: int) -> bool:
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 return False
-            raise FolderError(f"cannot listen on {host}: {error.strerror}") from error
+            raise AddressUnusable(f"cannot listen on {host}: {error.strerror}") from error
     return True
 
 

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+import sys
 from typing import Any, cast
 
 from hypercorn.app_wrappers import ASGIWrapper
@@ -126,6 +127,8 @@ class HttpServer:
         self._http2.include_date_header = False
         self._http2.include_server_header = False
         self._http2.h2_max_concurrent_streams = 1000
+        # By default a connection ends, with an error for whoever uses it, after 1,000 calls.
+        self._http2.keep_alive_max_requests = sys.maxsize
         self._http2_context = WorkerContext(None)
         self._http2_tasks: set[asyncio.Task[None]] = set()
 

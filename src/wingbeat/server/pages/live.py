@@ -18,7 +18,7 @@ LEAST_SECONDS = 0.25
 """Between two updates: people see no more than four a second."""
 COST_FACTOR = 10
 """A page may take one part in so many of this server's time: long runs are told of less often."""
-UPDATE_ROWS = 250
+UPDATE_ROWS = 100
 """Rows in one update; the rest comes with the next."""
 UPDATE_GROUPS = 12
 """Groups whose sums are told in one update."""

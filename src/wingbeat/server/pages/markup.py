@@ -6,6 +6,7 @@ addresses are only ever our own paths, and characters that deceive the eye are m
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from collections.abc import Iterable
@@ -43,6 +44,8 @@ Attribute = str | int | bool | None
 
 def visible(text: str) -> str:
     """`text` with characters that are invisible, or that reorder others, shown as signs or code points."""
+    if text.isascii() and text.isprintable():
+        return text
 
     def sign(match: re.Match[str]) -> str:
         code = ord(match.group())
@@ -57,6 +60,8 @@ def visible(text: str) -> str:
 
 def escape(text: str) -> str:
     """`text` for use between tags and in quoted attributes."""
+    if text.isalnum() and text.isascii():
+        return text
     return html.escape(visible(text), quote=True)
 
 
@@ -79,6 +84,14 @@ def _flatten(children: Iterable[Child]) -> Iterable[str]:
             yield from _flatten(child)
 
 
+@functools.lru_cache(maxsize=256)
+def _attribute_name(key: str) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if not _NAME.match(name) or name.startswith("on") or name in ("style", "srcdoc"):
+        raise ValueError(f"{name!r} is no attribute that pages may have")
+    return name
+
+
 def tag(element: str, *children: Child, **attributes: Attribute) -> Html:
     """One element. `class_` is `class`, `data_x` is `data-x`; None and False leave an attribute out, True has no value.
 
@@ -86,9 +99,7 @@ def tag(element: str, *children: Child, **attributes: Attribute) -> Html:
     """
     parts = [f"<{element}"]
     for key, value in attributes.items():
-        name = key.rstrip("_").replace("_", "-")
-        if not _NAME.match(name) or name.startswith("on") or name in ("style", "srcdoc"):
-            raise ValueError(f"{name!r} is no attribute that pages may have")
+        name = _attribute_name(key)
         if value is None or value is False:
             continue
         if value is True:
@@ -110,6 +121,7 @@ def path(*segments: str) -> str:
     return "/" + "/".join(_segment(segment) for segment in segments)
 
 
+@functools.lru_cache(maxsize=4096)
 def _segment(segment: str) -> str:
     # Browsers resolve dots before they send them, encoded ones too; such names cannot be linked to.
     return "%2E" if segment in (".", "..") else quote(_encodable(segment), safe="")

@@ -5,6 +5,7 @@ Every part has an id made from the action's name, so that the page's script can 
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import hashlib
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ PAGE_BRANCHES = 60
 READ_CHILDREN = 2_000
 """Children of one action that are looked at; of more, the page shows counts and the flat list."""
 MAX_ROWS = 2_000
+TURN_ROWS = 50
+"""Rows drawn before others get their turn on the event loop."""
 ERROR_TEXT = 240
 """Characters of an error shown in a row."""
 
@@ -100,6 +103,8 @@ class Tree:
     async def item(self, record: ActionRecord, *, limit: int = 0) -> Html:
         """The action with everything below it that is shown."""
         self._rows += 1
+        if self._rows % TURN_ROWS == 0:
+            await asyncio.sleep(0)
         return tag(
             "li",
             row(record, self._now, chosen=record.id.action == self._chosen),
