@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wingbeat.machine import BudgetSettings, LaunchSpec, LocalMachine, ProcessState, ProcessStatus, read_log
-from wingbeat.machine.processes import ProcessTable
+from wingbeat.machine.processes import NO_TOKEN, Process, ProcessTable
 from wingbeat.resources import ActionId
 
 GIB = 1 << 30
@@ -61,9 +61,13 @@ class Folders:
     def output(self, token: str) -> list[str]:
         return [text for originator, text in self.log(token) if originator == "user"]
 
+    def processes(self) -> list[Process]:
+        """Every living process of the system that carries the marker of this data folder, zygotes included."""
+        return [process for process in ProcessTable.read(self.marker).by_pid.values() if process.token]
+
     def alive(self) -> set[str]:
-        """Tokens that any living process of the system carries for this data folder."""
-        return {token for token in ProcessTable.read(self.marker).tokens() if not token.startswith("#")}
+        """The launches of which anything is alive."""
+        return {process.token for process in self.processes() if not process.token.startswith(NO_TOKEN)}
 
 
 async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:

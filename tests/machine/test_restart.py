@@ -33,9 +33,10 @@ class Server:
 
     async def launched(self) -> None:
         assert self.process.stdout is not None
-        assert await asyncio.to_thread(self.process.stdout.readline) == "launched\n" or "launched" in (
-            await asyncio.to_thread(self.process.stdout.read)
-        )
+        line = ""
+        while line != "launched\n":
+            line = await asyncio.to_thread(self.process.stdout.readline)
+            assert line, "the server ended"
 
     async def dead(self) -> None:
         assert await asyncio.to_thread(self.process.wait, 30) == -signal.SIGKILL
@@ -166,7 +167,7 @@ async def test_a_server_that_lets_go_keeps_everything_running(folders: Folders) 
     first = folders.machine()
     await first.start()
     await first.launch(folders.spec("t1", "sh", "-c", "echo up; sleep 600"))
-    await reached(first, "t1", ProcessState.RUNNING)
+    await until(lambda: folders.output("t1"))
     await first.stop(keep=True)
     assert folders.alive() == {"t1"}
     async with folders.running() as second:

@@ -118,7 +118,8 @@ class Budget:
     def adopt(self, claim: Claim) -> None:
         """Charge a process that runs already, whatever that makes of the sums."""
         self._queue.pop(claim.token, None)
-        self._held[claim.token] = _Held(claim=claim, starting=False)
+        cpus = min(claim.cpus, self.settings.cpus)
+        self._held[claim.token] = _Held(claim=msgspec.structs.replace(claim, cpus=cpus), starting=False)
 
     def remove(self, token: str) -> None:
         """It has ended, or no longer wants to start."""

@@ -63,6 +63,8 @@ class _Launch(msgspec.Struct, kw_only=True):
     over_budget: bool = False
     limited: Literal["", "cgroup", "watchdog"] = ""
     zygote: Zygote | None = None
+    answered: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """The zygote has said whether it started it."""
     ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
@@ -87,9 +89,10 @@ class LocalMachine:
     ) -> None:
         """`state_dir` holds a folder for each launch. `runtime_dir` holds the sockets, so its path must be short.
         `marker` is the id of the data folder: processes carry it, so that two folders never touch each other's.
-        `preload` names modules to import in each zygote besides the SDK's; never user code. `adapter` is the path of a file whose `install` function changes the SDK in task processes (and
-        that runs a command of the SDK when it is the script itself). `interpreter_env` is added
-        to the environment of the zygotes. With no server for `orphan_seconds`, a zygote without children ends."""
+        `preload` names modules to import in each zygote besides the SDK's; never user code, and nothing that starts
+        threads. `adapter` is the path of a file whose `install` function changes the SDK in task processes (and that
+        runs a command of the SDK when it is the script itself). `interpreter_env` is added to the environment of the
+        zygotes. With no server for `orphan_seconds`, a zygote without children ends."""
         self._state_dir = state_dir
         self._runtime_dir = runtime_dir
         self._marker = marker
@@ -273,7 +276,7 @@ class LocalMachine:
             token=spec.token,
             name=f"{spec.action.run}/{spec.action.action}",
             run=str(spec.action.run_id),
-            cpus=min(spec.cpus, self._budget.settings.cpus),
+            cpus=spec.cpus,
             memory=spec.memory,
             gpus=spec.gpus,
             depth=spec.depth,
@@ -295,6 +298,7 @@ class LocalMachine:
         spec = launch.spec
         try:
             zygote = launch.zygote = await self._zygotes.get(spec.interpreter)
+            crash_point("launch.before-fork")
             answer = await zygote.request(
                 "launch",
                 token=spec.token,
@@ -498,7 +502,9 @@ class LocalMachine:
     async def _end(self, launch: _Launch, grace: float) -> None:
         launch.ending = True
         if launch.state is ProcessState.STARTING:
+            # Either the child has made its claim, or it never will. Which of these, the zygote is about to say.
             launch.facts.call_off()
+            await launch.answered.wait()
         await self._killer.end(self._root(launch), grace=grace)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(launch.ended.wait(), EXIT_SECONDS)
@@ -620,6 +626,8 @@ class LocalMachine:
         if state is launch.state:
             return
         launch.state = state
+        if state not in (ProcessState.WAITING, ProcessState.STARTING):
+            launch.answered.set()
         if state in _RUNNING and launch.spec.action in self._waiting:
             self._budget.set_waiting(launch.spec.token, True)
         if not self._changed:

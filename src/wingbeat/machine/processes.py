@@ -14,6 +14,8 @@ import msgspec
 PROC = Path("/proc")
 TOKEN_VARIABLE = "WINGBEAT_TOKEN"
 DATA_VARIABLE = "WINGBEAT_DATA"
+NO_TOKEN = "#"
+"""What a zygote has in place of a token, and so each of its children in its first moment."""
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -142,7 +144,7 @@ class ProcessTable:
             process = seeds.pop()
             if process.pid in seen or process.pid == os.getpid():
                 continue
-            if process.token not in ("", root.token):
+            if process.token not in ("", root.token) and not process.token.startswith(NO_TOKEN):
                 continue  # another launch's, adopted by something of ours
             seen[process.pid] = process
             seeds += self._children.get(process.pid, ())

@@ -375,7 +375,7 @@ class Zygote:
         self.children: dict[str, Child] = {}
         self.pids: dict[int, Child] = {}
         self.clients: dict[socket.socket, tuple[bytearray, bytearray]] = {}
-        self.alone_since = time.monotonic()
+        self.alone_since = time.monotonic() + 30  # for the server that started us to come
         self.retired = False
         self.ending_at = 0.0
         self.inode = (0, 0)
@@ -836,7 +836,7 @@ def run_child(
     code = 70
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -871,7 +871,9 @@ def run_child(
                 if zygote.configuration["adapter"]:
                     there = [zygote.configuration["adapter"], "a0"]
                 argv = [request["interpreter"], *there, *argv[1:]]
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            # What an interpreter ignores for itself, a command of another kind must not inherit as ignored.
+            for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
             code = execute(argv, env)
     except BaseException:
         traceback.print_exc()

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wingbeat.machine.processes import DATA_VARIABLE, TOKEN_VARIABLE, is_alive
+from wingbeat.crashpoints import crash_point
+from wingbeat.machine.processes import DATA_VARIABLE, NO_TOKEN, TOKEN_VARIABLE, is_alive
 
 SOURCE = Path(__file__).with_name("zygote.py")
 PROTOCOL = 1
@@ -88,6 +89,8 @@ class Zygote:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         self._writer.write(json.dumps({"id": number, "op": op, **fields}).encode() + b"\n")
+        if op == "launch":
+            crash_point("launch.sent")
         try:
             message = await asyncio.wait_for(answer, timeout)
         except TimeoutError:
@@ -217,7 +220,7 @@ class Zygotes:
         env |= self._env
         env[DATA_VARIABLE] = self._marker
         # Room that each forked child fills with its own token, see `Environment` in zygote.py.
-        env[TOKEN_VARIABLE] = "#" * TOKEN_ROOM
+        env[TOKEN_VARIABLE] = NO_TOKEN * TOKEN_ROOM
         configuration = {
             "socket": str(path),
             "interpreter": interpreter,
