@@ -291,7 +291,7 @@ class Controller:
         """Carry a decision out. True asks for another pass at once."""
         id = action.id
         if decision.abort_attempt and plugin is not None and context is not None:
-            await self._stop_children(id, f"its parent {id.action} ends this attempt")
+            # Its children go on: the next attempt asks for the same ones and takes what they have come to.
             await plugin.abort(context)
         if decision.status is not None:
             what = "intent" if decision.again else "result" if decision.finalize_attempt else "progress"

@@ -134,8 +134,9 @@ class Store(Protocol):
     async def delete(
         self, id: ActionId, *, uid: str = "", resource_version: str = "", annotations: dict[str, str] | None = None
     ) -> None:
-        """Ask for deletion; `annotations` are written with the deletion timestamp (first request wins).
-        Raises NotFound, Conflict. Deleting what is already deleting is fine."""
+        """Ask for deletion; `annotations` are written with the deletion timestamp (first request wins). An object
+        without finalizers goes at once; the record of one that goes before its end becomes ABORTED in the same
+        transaction. Raises NotFound, Conflict. Deleting what is already deleting is fine."""
 
     async def delete_run(self, run: RunId, *, annotations: dict[str, str] | None = None) -> int:
         """Ask for deletion of all actions of a run that are not terminal, in one transaction; returns how many."""

@@ -14,7 +14,16 @@ from typing import Any
 import msgspec
 
 from wingbeat.database import Connection, apply_events, insert_record, set_wait_reason
-from wingbeat.resources import ActionEvent, ActionId, ActionRecord, ObjectMeta, RunId, TaskAction, TaskActionStatus
+from wingbeat.resources import (
+    ActionEvent,
+    ActionId,
+    ActionPhase,
+    ActionRecord,
+    ObjectMeta,
+    RunId,
+    TaskAction,
+    TaskActionStatus,
+)
 from wingbeat.resources.taskaction import ANNOTATION_ABORT_REASON, ANNOTATION_ABORTED_BY
 from wingbeat.stores.protocol import AlreadyExists, Conflict, MetadataPatch, NotFound, WatchType
 from wingbeat.stores.selection import owner_uid_of
@@ -211,7 +220,8 @@ class Objects:
         self._write_metadata(c, id, row, metadata)
 
     def _remove(self, c: Connection, id: ActionId, row: Row, metadata: ObjectMeta) -> TaskAction:
-        """Take the object away, and ask for the deletion of what it owns, in the same transaction."""
+        """Take the object away, ask for the deletion of what it owns, and end the records of what goes before its
+        end (nobody looked after it yet, or its controller has told of the end already), in the same transaction."""
         removed: TaskAction | None = None
         queue: list[tuple[ActionId, Row, ObjectMeta]] = [(id, row, metadata)]
         while queue:
@@ -250,6 +260,8 @@ class Objects:
             spec=row.object.spec,
             status=row.object.status,
         )
+        if not row.object.terminal:
+            apply_events(c, [_aborted(id, last, self._now())])
         change = Change(
             WatchType.DELETED, id, Row(last, row.status, row.created_revision), revision, row.object.metadata.labels
         )
@@ -269,6 +281,18 @@ class Objects:
         if oldest:
             c.execute("DELETE FROM taskaction_tombstones WHERE revision <= ?", oldest[0])
             c.execute("UPDATE taskaction_log SET floor = ? WHERE id = 1", oldest[0])
+
+
+def _aborted(id: ActionId, action: TaskAction, now: dt.datetime) -> ActionEvent:
+    notes = action.metadata.annotations
+    return ActionEvent(
+        id=id,
+        attempt=action.attempt,
+        phase=ActionPhase.ABORTED,
+        occurred_at=now,
+        abort_reason=notes.get(ANNOTATION_ABORT_REASON, "") or "aborted",
+        aborted_by=notes.get(ANNOTATION_ABORTED_BY, ""),
+    )
 
 
 def _check(row: Row, *, uid: str = "", resource_version: str = "") -> None:
