@@ -18,7 +18,7 @@ from wingbeat.cli.disk import GOOD_FREE, LEAST_FREE, NETWORK, file_system_type, 
 from wingbeat.cli.errors import command, existing
 from wingbeat.cli.interpreter import look_at, package_version
 from wingbeat.cli.running import readiness
-from wingbeat.server.folder import DataFolder, FolderError, port_is_free
+from wingbeat.server.folder import AddressUnusable, DataFolder, port_is_free
 from wingbeat.server.quantities import format_size
 from wingbeat.server.settings import DEFAULT_PORT, Settings
 
@@ -63,7 +63,7 @@ def _port(settings: Settings) -> Iterator[Finding]:
     port = settings.port or folder.kept_port() or DEFAULT_PORT
     try:
         free = port_is_free(settings.host, port)
-    except FolderError as error:
+    except AddressUnusable as error:
         yield Finding("port", Level.FAIL, str(error), "wingbeat up --host 127.0.0.1")
         return
     if free:

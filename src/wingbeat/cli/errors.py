@@ -53,7 +53,7 @@ def explained(data_dir: Path) -> Iterator[None]:
 
 def _explain(error: Exception, data_dir: Path) -> CliError | None:
     """The one table of what to do next for each kind of error."""
-    from wingbeat.server.folder import FolderError, FolderFull, FolderNotWritable, NewerFolder
+    from wingbeat.server.folder import AddressUnusable, FolderError, FolderFull, FolderNotWritable, NewerFolder
     from wingbeat.server.settings import SettingsError
 
     upgrade = command(sys.executable, "-m", "pip", "install", "--upgrade", "wingbeat")
@@ -70,7 +70,7 @@ def _explain(error: Exception, data_dir: Path) -> CliError | None:
 
     from wingbeat.server.gate import ListenRefused
 
-    if isinstance(error, ListenRefused):
+    if isinstance(error, (ListenRefused, AddressUnusable)):
         return CliError(str(error), "wingbeat up --host 127.0.0.1", EXIT_USAGE)
 
     from wingbeat.database import CorruptDatabase, DatabaseUnavailable, NewerDatabase

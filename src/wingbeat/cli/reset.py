@@ -9,6 +9,7 @@ from typing import Any
 import rich_click as click
 
 from wingbeat.cli.errors import CliError, command, explained
+from wingbeat.cli.leftovers import end_leftovers
 from wingbeat.cli.options import setting_options, settings_of
 from wingbeat.server.folder import DataFolder
 from wingbeat.server.settings import CONFIG_NAME
@@ -44,6 +45,7 @@ def reset(yes: bool, **values: Any) -> None:
         if not yes:
             names = ", ".join(path.name for path in doomed)
             click.confirm(f"Remove all runs and data in {folder.path} ({names})?", abort=True)
+        end_leftovers(folder)
         for path in doomed:
             _remove(path)
     click.echo(f"Removed {len(doomed)} entries of {folder.path}.")

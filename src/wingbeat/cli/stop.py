@@ -10,6 +10,7 @@ from typing import Any
 import rich_click as click
 
 from wingbeat.cli.errors import EXIT_NOT_RUNNING, CliError, command
+from wingbeat.cli.leftovers import end_leftovers
 from wingbeat.cli.options import setting_options, settings_of
 from wingbeat.cli.running import wait_until
 from wingbeat.server.folder import DataFolder, StopRequest
@@ -29,7 +30,9 @@ def stop(keep_tasks: bool, timeout: float, **values: Any) -> None:
                 f"the server of {folder.path} is just starting or ending",
                 command("wingbeat", "status", "--data-dir", folder.path),
             )
-        click.echo(f"Wingbeat is not running (data folder {folder.path}).")
+        ended = False if keep_tasks else _end_leftovers(folder)
+        what = "; ended the tasks that an earlier server had left" if ended else ""
+        click.echo(f"Wingbeat is not running (data folder {folder.path}){what}.")
         sys.exit(EXIT_NOT_RUNNING)
     folder.request_stop(StopRequest(keep_tasks=keep_tasks))
     try:
@@ -53,3 +56,13 @@ def stop(keep_tasks: bool, timeout: float, **values: Any) -> None:
         )
     kept = " Its tasks run on; `wingbeat up` takes them up." if keep_tasks else ""
     click.echo(f"Stopped the server (pid {info.pid}).{kept}")
+
+
+def _end_leftovers(folder: DataFolder) -> bool:
+    if not folder.is_ours():
+        return False
+    held = folder.lock()
+    if held is None:  # a server has just started: what is left is its own now
+        return False
+    with held:
+        return end_leftovers(folder)

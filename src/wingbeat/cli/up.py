@@ -76,6 +76,8 @@ def _serve(settings: Settings, folder: DataFolder) -> int:
             sdk_version=python.sdk,
             log=os.environ.pop(_LOG_VARIABLE, ""),
         )
+        # Before anything is started: tasks of a server that is killed soon know this port.
+        folder.keep_port(port)
         folder.announce(info)
         try:
             threading.Thread(target=_greet, args=(settings, folder, info), daemon=True).start()
@@ -88,11 +90,9 @@ def _serve(settings: Settings, folder: DataFolder) -> int:
 
 
 def _greet(settings: Settings, folder: DataFolder, info: ServerInfo) -> None:
-    """Say where the server is as soon as it can be used, and keep its port for the next one."""
+    """Say where the server is as soon as it can be used."""
     if not wait_until(lambda: readiness(info.endpoint)[0], READY_SECONDS):
         return
-    assert settings.port is not None
-    folder.keep_port(settings.port)
     rule = "" if info.log else f"\n\n{CTRL_C.format(drain=settings.drain)}"
     click.echo(f"Wingbeat {__version__} is ready.\n{describe(folder, info)}{rule}")
 
@@ -115,7 +115,7 @@ def _choose_port(settings: Settings, folder: DataFolder) -> int:
         if not port_is_free(settings.host, settings.port):
             other = free_port(settings.host, settings.port)
             raise CliError(
-                f"port {settings.port} on {settings.host} is taken by another program (--port, from "
+                f"port {settings.port} on {settings.host} is taken by another program (set by "
                 f"{settings.origins['port']})",
                 command("wingbeat", "up", "--port", str(other)),
             )
