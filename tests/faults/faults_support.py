@@ -160,7 +160,7 @@ class Server:
         self.home = home
         self.port = unused_port()
         self._reader: Reader | None = None
-        kept = {k: v for k, v in os.environ.items() if k in ("LANG", "TMPDIR", "PYTHONDONTWRITEBYTECODE")}
+        kept = {k: v for k, v in os.environ.items() if k in ("LANG", "TMPDIR", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
         self.env = {
             **kept,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import errno
 import os
 import pwd
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
@@ -35,6 +37,8 @@ from wingbeat.machine.protocol import LaunchError, LaunchSpec, ProcessState, Pro
 from wingbeat.machine.zygotes import Zygote, ZygoteError, Zygotes
 from wingbeat.resources import ActionId
 
+ROOM_BYTES = 8 << 20
+"""Free on the disk at least, or nothing is started: a task that cannot write its outputs runs for nothing."""
 WATCH_SECONDS = 0.5
 """Between two looks at what launches with a memory limit use."""
 EXIT_SECONDS = 10.0
@@ -220,6 +224,9 @@ class LocalMachine:
         why = "its supervisor is gone, so it was ended" if alive else "it is gone, and nobody saw how it ended"
         await self._finish(launch, ProcessState.LOST, why)
 
+    async def tokens(self) -> list[str]:
+        return sorted({*self._launches, *await asyncio.to_thread(all_tokens, self._state_dir)})
+
     # - launch -
 
     async def launch(self, spec: LaunchSpec) -> None:
@@ -227,6 +234,9 @@ class LocalMachine:
             raise LaunchError("InvalidToken", f"{spec.token!r} cannot be the name of a launch.")
         if not spec.argv:
             raise LaunchError("InvalidCommand", "The task has no command to run.")
+        free = shutil.disk_usage(self._state_dir).free
+        if free < ROOM_BYTES:
+            raise OSError(errno.ENOSPC, f"the disk is full, {size(free)} are free", str(self._state_dir))
         async with self._lock(spec.token):
             if spec.token not in self._launches:
                 await self._accept(spec)

@@ -80,9 +80,13 @@ class Machine(Protocol):
     async def stop(self, *, keep: bool) -> None:
         """Let go of everything; with `keep` children and zygotes live on for the next server, else all are ended."""
 
+    async def tokens(self) -> list[str]:
+        """Every launch that anything is kept of, whoever asked for it."""
+
     async def launch(self, spec: LaunchSpec) -> None:
         """Accept a process. Returns once the spec is durable; the start itself waits for the budget.
-        Raises LaunchError where it can never start (no such interpreter, over the machine's size)."""
+        Raises LaunchError where it can never start (no such interpreter, over the machine's size), and OSError where
+        it cannot start now (the disk is full)."""
 
     async def observe(self, token: str) -> ProcessStatus: ...
 

@@ -13,13 +13,14 @@ import logging
 import os
 import signal
 import sys
+from typing import Any
 
 import structlog
 
 from wingbeat.catalog import OutputCatalog
 from wingbeat.control import ControlPlane, ControlSettings
 from wingbeat.database import Database, Records, open_database
-from wingbeat.engine import Collector, Controller, Policy, utc_now
+from wingbeat.engine import Collector, Controller, Policy, read_state, utc_now
 from wingbeat.execution import Contract
 from wingbeat.machine import BudgetSettings, LocalMachine
 from wingbeat.plugins import PluginRegistry
@@ -137,8 +138,12 @@ class Server:
             policy=Policy(max_system_failures=settings.max_system_failures),
         )
         self.machine.on_change(self.controller.wake)
+        left = await self.machine.tokens()
         await self.controller.start()
         self._stack.push_async_callback(self.controller.stop)
+        # As of now: no action has been looked at yet.
+        live = [read_state(action).plugin for action in self.controller.live_actions()]
+        self._background(self._sweep(plugin, left, live), "sweep")
         collector = Collector(store, self.controller.informer, ttl=dt.timedelta(seconds=settings.gc_ttl), clock=utc_now)
         self._background(collector.run(), "collector")
         self._background(self._warm(), "first zygote")
@@ -182,6 +187,15 @@ class Server:
             await asyncio.gather(task, return_exceptions=True)
 
         self._stack.push_async_callback(end)
+
+    async def _sweep(self, plugin: ProcessPlugin, tokens: list[str], live: list[dict[str, Any] | None]) -> None:
+        try:
+            count = await plugin.sweep(tokens, live)
+        except Exception:
+            log.exception("could not clean up after an earlier server")
+        else:
+            if count:
+                log.info("cleaned up after an earlier server", launches=count)
 
     async def _warm(self) -> None:
         """Have the first zygote ready before the first run asks for it."""

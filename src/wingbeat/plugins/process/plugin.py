@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -21,6 +22,9 @@ from wingbeat.storage import ObjectMissing, Storage
 STATE_VERSION = 1
 DEFAULT_CPUS = 0.5
 """What a task that asks for nothing is charged: most tasks wait as much as they compute."""
+LOOK_AGAIN = 2.0
+"""Seconds until a launch is tried again for which the computer lacked something."""
+_NOT_NOW = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
 _CPU, _GPU, _MEMORY = 1, 2, 3  # flyteidl2.core.Resources.ResourceName
 
@@ -66,6 +70,10 @@ class ProcessPlugin:
         token = _token_of(context.state)
         if not token:
             self._check(context)
+            if context.generation:
+                # Nothing of this attempt runs now. What an interrupted launch of it left is not this one's outcome.
+                for uri in (context.paths.error, context.paths.outputs, context.paths.report):
+                    await self._storage.delete_prefix(uri)
             return Transition(
                 phase=PluginPhase.QUEUED,
                 reason="accepted",
@@ -78,6 +86,14 @@ class ProcessPlugin:
                 await self._machine.launch(await self._spec(context, token))
             except LaunchError as error:
                 raise PermanentPluginError(error.code, error.message) from error
+            except OSError as error:
+                if error.errno not in _NOT_NOW:
+                    raise
+                return Transition(
+                    phase=PluginPhase.WAITING_FOR_RESOURCES,
+                    reason=f"cannot be started now: {error.strerror}",
+                    check_after=LOOK_AGAIN,
+                )
             status = await self._machine.observe(token)
         match status.state:
             case ProcessState.WAITING:
@@ -104,6 +120,15 @@ class ProcessPlugin:
         token = _token_of(context.state)
         if token:
             await self._machine.forget(token)
+
+    async def sweep(self, tokens: Iterable[str], live: Iterable[dict[str, Any] | None]) -> int:
+        """End and forget those of `tokens` that are in none of the `live` states: their actions have ended or gone on
+        to another launch, and the server that knew it died before it had cleaned up. Returns how many."""
+        stale = {*tokens} - {_token_of(state) for state in live}
+        for token in stale:
+            await self._machine.kill(token, why="superseded", grace=self._settings.grace)
+            await self._machine.forget(token)
+        return len(stale)
 
     # -- launch ------------------------------------------------------------------------------------------------------
 
