@@ -84,6 +84,8 @@ async def test_runs_are_sorted_as_asked(some):
         ([where("phase", Filter.NOT_EQUAL, "5")], "dba"),
         ([where("labels.team", Filter.EQUAL, "blue")], "c"),
         ([where("labels.team", Filter.EQUAL, "red")], ""),
+        ([where("labels.team", Filter.EXISTS)], "c"),
+        ([where("labels.other", Filter.EXISTS)], ""),
         ([where("task_name", Filter.EQUAL, "env.main")], "dcba"),
         ([where("task_name", Filter.CONTAINS, "nope")], ""),
         ([where("created_by", Filter.EQUAL, "ada")], "dcba"),

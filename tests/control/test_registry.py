@@ -45,6 +45,7 @@ from flyteidl2.trigger.trigger_service_pb2 import (
     ListTriggersRequest,
     UpdateTriggersRequest,
 )
+from flyteidl2.workflow.run_service_pb2 import CreateRunRequest, ListRunsRequest
 
 from wingbeat.control.errors import Missing
 from wingbeat.control.secrets import KeyUnusable, Vault
@@ -205,11 +206,12 @@ async def test_a_run_of_a_trigger_takes_its_task_inputs_and_specification(plane,
     with_inputs.spec.inputs.CopyFrom(make.inputs(n=8))
     with_inputs.spec.run_spec.labels.values["from"] = "trigger"
     await deploy(plane, make, triggers=[with_inputs])
-    from flyteidl2.workflow.run_service_pb2 import CreateRunRequest
-
     request = CreateRunRequest(run_id=plane.run_id("fired"), trigger_name=trigger_name())
     run = (await plane.runs.create_run(request)).run
     assert (run.labels["from"], run.action.metadata.trigger_name) == ("trigger", "hourly")
+    await plane.create("by-hand", task_id=task_id())
+    listed = await plane.runs.list_runs(ListRunsRequest(trigger_name=trigger_name()))
+    assert [r.action.id.run.name for r in listed.runs] == ["fired"]
     request = CreateRunRequest(run_id=plane.run_id("no"), trigger_name=trigger_name("nope"))
     assert (await refused(plane.runs.create_run(request))).code is Code.NOT_FOUND
 

@@ -11,6 +11,7 @@ from flyteidl2.workflow.run_definition_pb2 import ConditionAction
 
 from wingbeat.control.clock import now
 from wingbeat.control.errors import InvalidRequest, Missing, NotNow
+from wingbeat.crashpoints import crash_point
 from wingbeat.database import RecordNotFound, RecordQuery, Records
 from wingbeat.resources import (
     ROOT_ACTION,
@@ -45,6 +46,7 @@ class Aborts:
             return
         await self._records.set_abort(run, reason, by)
         await self._store.delete_run(run, annotations=_annotations(reason, by))
+        crash_point("abort.accepted")
         await self._finish(await self._of_run(run), reason, by)
 
     async def action(self, id: ActionId, reason: str, by: str) -> None:

@@ -137,7 +137,8 @@ class ErrorInterceptor:
                 yield message
         except (Exception, asyncio.CancelledError) as error:
             answer = connect_error(error, method)
-            code = answer.code.value
+            # For the metrics a client that hung up is no failure.
+            code = "hung up" if isinstance(error, asyncio.CancelledError) else answer.code.value
             raise answer from error
         finally:
             REQUESTS.labels(method, code).inc()

@@ -64,9 +64,16 @@ def record_query(request: Any, default_order: tuple[Order, ...], **scope: Any) -
     limit, offset = page(request)
     filters: list[Filter] = []
     labels: list[tuple[str, str]] = []
+    has_labels: list[str] = []
     for message in request.filters:
         if message.field.startswith("labels."):
-            labels.append(_label(message))
+            label = message.field.removeprefix("labels.")
+            if message.function == FilterMessage.EXISTS:
+                has_labels.append(label)
+            elif message.function == FilterMessage.EQUAL and len(message.values) == 1:
+                labels.append((label, message.values[0]))
+            else:
+                raise InvalidRequest(f"labels are filtered with EXISTS, or EQUAL and one value ({message.field})")
         else:
             filters.append(_record_filter(message))
     order = tuple(Order(s.key, s.direction == Sort.DESCENDING) for s in sorts(request)) or default_order
@@ -74,14 +81,14 @@ def record_query(request: Any, default_order: tuple[Order, ...], **scope: Any) -
         if column not in COLUMNS:
             raise InvalidRequest(f"there is no field {column!r}; there are {', '.join(sorted(COLUMNS))}")
     return RecordQuery(
-        filters=tuple(filters), labels=tuple(labels), order_by=order, limit=limit + 1, offset=offset, **scope
+        filters=tuple(filters),
+        labels=tuple(labels),
+        has_labels=tuple(has_labels),
+        order_by=order,
+        limit=limit + 1,
+        offset=offset,
+        **scope,
     )
-
-
-def _label(message: Any) -> tuple[str, str]:
-    if message.function != FilterMessage.EQUAL or len(message.values) != 1:
-        raise InvalidRequest(f"labels can be filtered with EQUAL and one value only ({message.field})")
-    return message.field.removeprefix("labels."), message.values[0]
 
 
 def _record_filter(message: Any) -> Filter:

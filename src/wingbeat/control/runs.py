@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 from flyteidl2.core.execution_pb2 import LogContext
 from flyteidl2.workflow.run_definition_pb2 import EnrichedAction
 from flyteidl2.workflow.run_service_connect import RunService
@@ -137,6 +138,9 @@ class RunApi(RunService):  # type: ignore[misc]
 
     async def list_runs(self, request: Any, ctx: Any) -> Any:
         query = listing.record_query(request.request, RUN_ORDER, parent="", **_run_scope(request))
+        if request.WhichOneof("scope_by") == "trigger_name":
+            fired = Filter("trigger_name", FilterFunction.EQUAL, (request.trigger_name.name,))
+            query = msgspec.structs.replace(query, filters=(*query.filters, fired))
         if request.paused_actions_only:
             paused = await self._with_paused_actions(query)
             if paused is None:
@@ -154,18 +158,7 @@ class RunApi(RunService):  # type: ignore[misc]
         if not names:
             return None
         wanted = Filter("run_name", FilterFunction.VALUE_IN, names)
-        return RecordQuery(
-            org=query.org,
-            project=query.project,
-            domain=query.domain,
-            parent="",
-            task=query.task,
-            labels=query.labels,
-            filters=(*query.filters, wanted),
-            order_by=query.order_by,
-            limit=query.limit,
-            offset=query.offset,
-        )
+        return msgspec.structs.replace(query, filters=(*query.filters, wanted))
 
     async def list_actions(self, request: Any, ctx: Any) -> Any:
         run = wire.run_id(request.run_id)
@@ -283,7 +276,7 @@ def _run_scope(request: Any) -> dict[str, Any]:
             "org": normalize_org(id.org),
             "project": id.project,
             "domain": id.domain,
-            "task": TaskId("", "", "", id.task_name, ""),
+            "task": TaskId("", "", "", id.task_name, "") if id.task_name else None,
         }
     if kind == "cluster_id":
         raise InvalidRequest("there are no clusters here; watch the runs of a project")

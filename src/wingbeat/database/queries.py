@@ -62,6 +62,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Records of this task; parts of it that are empty mean any."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of the run that the record must have itself (only root actions have labels)."""
+    has_labels: tuple[str, ...] = ()
+    """The same, whatever their value."""
     filters: tuple[Filter, ...] = ()
     order_by: tuple[Order, ...] = (Order("created_at", True),)
     """Made total by run and name, in the direction of the last one."""
@@ -141,6 +143,12 @@ def where(query: RecordQuery) -> tuple[str, list[Any]]:
             "AND l.label = ? AND l.value = ?)"
         )
         params.extend((label, value))
+    for label in query.has_labels:
+        parts.append(
+            "EXISTS (SELECT 1 FROM action_labels l WHERE l.org = actions.org AND l.project = actions.project "
+            "AND l.domain = actions.domain AND l.run = actions.run AND l.name = actions.name AND l.label = ?)"
+        )
+        params.append(label)
     if query.after_revision:
         parts.append("revision > ?")
         params.append(query.after_revision)
