@@ -24,6 +24,10 @@ POINTS = (
     "result.before-write",
     "result.after-write",
     "finalize.before",
+    "abort.accepted",
+    "abort.before-kill",
+    "abort.after-kill",
+    "abort.after-event",
     "commit.before",
     "commit.after",
 )

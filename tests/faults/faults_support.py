@@ -244,8 +244,11 @@ class Server:
     def zygotes(self) -> list[int]:
         return [pid for pid, line in self.processes().items() if "zygote.py" in line and _is_zygote(pid)]
 
+    def data_processes(self) -> list[int]:
+        return [pid for pid in _children(self.pid) if "wingbeat.storage.server" in _command(pid)]
+
     def data_process(self) -> int:
-        (pid,) = [pid for pid in _children(self.pid) if "wingbeat.storage.server" in _command(pid)]
+        (pid,) = self.data_processes()
         return pid
 
     def kill(self) -> None:

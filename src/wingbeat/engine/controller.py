@@ -379,10 +379,13 @@ class Controller:
                 log.warning("nothing to clean up", run=id.run, action=id.action, error=str(error))
             if context is not None:
                 if not action.terminal:
+                    crash_point("abort.before-kill")
                     await asyncio.wait_for(plugin.abort(context), self._kill_timeout)
+                    crash_point("abort.after-kill")
                 await self._finalize(plugin, context)
         if not action.terminal:
             await self._store.apply_events([abort_event(action, state, now)])
+            crash_point("abort.after-event")
             log.info("action ended", run=id.run, action=id.action, attempt=action.attempt, phase="ABORTED")
         if FINALIZER in action.metadata.finalizers:
             await self._store.patch(

@@ -15,6 +15,8 @@ from wingbeat.storage.signing import Signer
 _log = logging.getLogger(__name__)
 _START_SECONDS = 20.0
 _LONGEST_PAUSE = 5.0
+_LINGERING_SECONDS = 7.0
+"""How long an earlier data process may take to end: what is under way has 5."""
 
 
 class DataServer:
@@ -52,7 +54,7 @@ class DataServer:
         """Start it; its base URL. Raises StorageUnavailable when it does not come up."""
         port_file = self._folder / "port"
         kept = port_file.read_text().strip() if port_file.exists() else ""
-        port = int(kept) if kept.isdigit() and self._is_free(int(kept)) else 0
+        port = int(kept) if kept.isdigit() and await self._becomes_free(int(kept)) else 0
         port = await self._launch(port)
         if str(port) != kept:
             port_file.write_text(f"{port}\n")
@@ -71,6 +73,15 @@ class DataServer:
         if self._process is not None:
             await self._end(self._process)
             self._process = None
+
+    async def _becomes_free(self, port: int) -> bool:
+        """One whose server was killed gives its port free as soon as its last transfer is over."""
+        deadline = asyncio.get_running_loop().time() + _LINGERING_SECONDS
+        while not self._is_free(port):
+            if asyncio.get_running_loop().time() > deadline:
+                return False
+            await asyncio.sleep(0.05)
+        return True
 
     def _is_free(self, port: int) -> bool:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET

@@ -12,7 +12,7 @@ import msgspec
 from wingbeat.execution import Contract, TaskExecutionContext, render, task_environment
 from wingbeat.execution.templates import per_retry_key
 from wingbeat.machine import LaunchError, LaunchSpec, Machine, ProcessState, ProcessStatus
-from wingbeat.plugins.process.classify import TAIL_LINES, Outcome, classify_exit, read_error_document
+from wingbeat.plugins.process.classify import SHUTDOWN, TAIL_LINES, Outcome, classify_exit, read_error_document
 from wingbeat.plugins.process.quantities import parse_quantity
 from wingbeat.plugins.process.traceback import SEARCHED_LINES, last_traceback
 from wingbeat.plugins.protocol import PermanentPluginError, Transition
@@ -240,6 +240,9 @@ class ProcessPlugin:
 
     async def _outcome(self, context: TaskExecutionContext, status: ProcessStatus) -> Outcome:
         path = self._settings.log_path(context.id, context.attempt)
+        if status.killed == SHUTDOWN and not await self._uri_if_there(context.paths.outputs):
+            # Whatever it says of its end, the end was ours.
+            return classify_exit(status, memory_limit=0, tail=[])
         try:
             outcome = read_error_document(await self._storage.get(context.paths.error, limit=16 * 2**20))
         except ObjectMissing:
