@@ -72,6 +72,20 @@ async def asynchronous() -> None:
     seen["arrow"] = (await round_trip(pa.table({"a": [3]}), pa.Table)).to_pylist()
     opened = await (await round_trip(DataFrame.from_df(frame), DataFrame)).open(pd.DataFrame).all()
     seen["frame"] = list(opened.a)
+    await passed_on(frame)
+
+
+async def passed_on(frame: Any) -> None:
+    """What a task does that gets a data frame and returns it: how often is the data there in the end?"""
+    kind = TypeEngine.to_literal_type(DataFrame)
+    literal = await TypeEngine.to_literal(DataFrame.from_df(frame), DataFrame, kind)
+    literal.hash = "key"
+    before = len(list(Path(prefix).rglob("*")))
+    given = await TypeEngine.to_python_value(literal, DataFrame)
+    rows = list((await given.open(pd.DataFrame).all()).a)
+    again = await TypeEngine.to_literal(given, DataFrame, kind)
+    same = again.scalar.structured_dataset.uri == literal.scalar.structured_dataset.uri
+    seen["frame passed on"] = [rows, same, again.hash, len(list(Path(prefix).rglob("*"))) - before]
 
 
 def synchronous() -> None:

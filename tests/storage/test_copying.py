@@ -36,6 +36,7 @@ EXPECTED = {
     "pandas": [1, 2],
     "arrow": [{"a": 3}],
     "frame": [1, 2],
+    "frame passed on": [[1, 2], True, "key", 0],
     "sync open": "hello",
     "sync walk": ["x", "y"],
     "missing": "File not found: /no/such/file",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from wingbeat.storage.folder import FolderStorage
+from wingbeat.storage.frames import frames_for_clients, frames_for_tasks
 from wingbeat.storage.opening import open_storage
 from wingbeat.storage.process import DataServer
 from wingbeat.storage.protocol import (
@@ -29,5 +30,7 @@ __all__ = [
     "Storage",
     "StorageFull",
     "StorageUnavailable",
+    "frames_for_clients",
+    "frames_for_tasks",
     "open_storage",
 ]

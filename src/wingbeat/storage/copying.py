@@ -5,6 +5,9 @@ copy nothing and give back the path they were called with. A file made in a temp
 reads it. On a cluster the same call uploads. This file restores that: it wraps the four public methods, copies with
 the system's fast copy, and lets the SDK do all the rest. See docs/decisions/0003-raw-data.md.
 
+A `DataFrame` that came as an input is also left where it is: for a local path the SDK would copy it each time that it
+is opened or passed on, under a new name, which costs time and every cache hit behind it.
+
 It is run by the task environment's own interpreter, where Wingbeat is not installed: standard library only, and
 nothing but `flyte` is imported. It is loaded by path, in one of two ways:
 
@@ -91,6 +94,43 @@ def _wrap(original: Callable[..., Any], *, tree: bool) -> Callable[..., Any]:
     return from_local_sync
 
 
+def _keep_frames(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around `to_literal` of data frames: one that came as a literal and was not changed is that literal still."""
+    from flyte.io import DataFrame
+    from flyteidl2.core.literals_pb2 import Literal, Scalar
+
+    @functools.wraps(original)
+    async def to_literal(self: Any, python_val: Any, python_type: Any, expected: Any) -> Any:
+        if isinstance(python_val, DataFrame) and python_val.val is None:
+            known = python_val.literal
+            if known is not None and known.uri == python_val.uri and known.uri.startswith("/"):
+                return Literal(scalar=Scalar(structured_dataset=known), hash=python_val.hash)
+        return await original(self, python_val, python_type, expected)
+
+    return to_literal
+
+
+def _install_frames() -> str:
+    """Answers like `install`. Without it data frames work too, only slower."""
+    try:
+        from flyte.io import DataFrame
+        from flyte.io.extend import DataFrameTransformerEngine as Engine
+    except ImportError as error:
+        return f"the SDK has changed: {error}"
+    original = Engine.__dict__.get("to_literal")
+    if not inspect.iscoroutinefunction(original) or not callable(original):
+        return "the SDK converts data frames in another way"
+    if list(inspect.signature(original).parameters) != ["self", "python_val", "python_type", "expected"]:
+        return "DataFrameTransformerEngine.to_literal takes other arguments"
+    if not all(isinstance(getattr(DataFrame, name, None), property) for name in ("val", "literal")):
+        return "DataFrame has no literal"
+    if not getattr(original, _MARK, False):
+        wrapper = _keep_frames(original)
+        setattr(wrapper, _MARK, True)
+        Engine.to_literal = wrapper  # type: ignore[method-assign]
+    return ""
+
+
 def install() -> str:
     """Wrap the four methods, once. Answers "" when that is done, otherwise why this SDK does not fit."""
     try:
@@ -116,7 +156,7 @@ def install() -> str:
         wrapper = _wrap(function, tree=owner is Dir)
         setattr(wrapper, _MARK, True)
         setattr(owner, name, classmethod(wrapper))
-    return ""
+    return _install_frames()
 
 
 def main(argv: list[str]) -> None:
