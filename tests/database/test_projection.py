@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import msgspec
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wingbeat.database.projection import (
@@ -23,6 +23,10 @@ ID = ActionId("local", "p", "d", "r", "a0")
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 RUNNING = [ActionPhase.QUEUED, ActionPhase.WAITING_FOR_RESOURCES, ActionPhase.INITIALIZING, ActionPhase.RUNNING]
 ENDS = [ActionPhase.SUCCEEDED, ActionPhase.FAILED, ActionPhase.ABORTED, ActionPhase.TIMED_OUT, ActionPhase.RECOVERED]
+
+
+# Time is no property of these rules, and the machines that run the tests are busy.
+property_settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Projection:
@@ -91,6 +95,7 @@ def histories(draw: st.DrawFn) -> list[ActionEvent]:
     return events
 
 
+@property_settings
 @given(histories(), st.data())
 def test_any_order_and_any_repetition_of_events_gives_the_same_record(
     events: list[ActionEvent], data: st.DataObject
@@ -101,6 +106,7 @@ def test_any_order_and_any_repetition_of_events_gives_the_same_record(
     assert project(mixed) == project(events)
 
 
+@property_settings
 @given(histories())
 def test_a_repeated_event_changes_nothing_at_all(events: list[ActionEvent]) -> None:
     projection = Projection()
@@ -111,6 +117,7 @@ def test_a_repeated_event_changes_nothing_at_all(events: list[ActionEvent]) -> N
         assert msgspec.json.encode(projection.result()) == before
 
 
+@property_settings
 @given(histories(), histories())
 def test_what_has_ended_never_moves_whatever_comes(first: list[ActionEvent], second: list[ActionEvent]) -> None:
     projection = Projection()
@@ -125,6 +132,7 @@ def test_what_has_ended_never_moves_whatever_comes(first: list[ActionEvent], sec
     assert (action.phase, action.attempts, action.ended_at, action.error, action.output_uri, action.value) == kept
 
 
+@property_settings
 @given(histories())
 def test_the_action_follows_its_newest_attempt(events: list[ActionEvent]) -> None:
     action, attempts = project(events)

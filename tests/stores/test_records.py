@@ -172,6 +172,9 @@ async def test_a_terminal_action_never_moves_again(records: Records, end: Action
             await records.apply([event(phase, 9, version=9), event(phase, 9, attempt=2)])
     action = await records.get(A)
     assert (action.phase, action.ended_at, action.attempts) == (end, at(1), 1)
+    first = (await records.attempts(A))[0]
+    assert (first.phase, first.ended_at) == (end, at(1))
+    assert [s.phase for s in first.transitions if s.phase.terminal] == [end]
 
 
 async def test_a_trace_that_is_inserted_finished_stays_so(records: Records) -> None:
