@@ -1,6 +1,6 @@
 """Plain pages behind the links that the `flyte` command prints: rendered here, safe against what they show, live."""
 
 from wingbeat.server.pages.application import run_pages
-from wingbeat.server.pages.logs import TailSource
+from wingbeat.server.pages.logs import BatchSource
 
-__all__ = ["TailSource", "run_pages"]
+__all__ = ["BatchSource", "run_pages"]

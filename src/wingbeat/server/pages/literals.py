@@ -21,6 +21,8 @@ MAX_ITEMS = 100
 MAX_NODES = 2_000
 """Members shown of one value altogether."""
 MAX_DEPTH = 16
+MAX_LINE = 60
+"""Characters of JSON that are kept on one line."""
 MAX_VALUES = 200
 """Named values of one set of inputs or outputs."""
 
@@ -73,8 +75,13 @@ def describe(name: str, literal: Any) -> Value:
     """`literal` (a `flyteidl2.core.Literal`) as a named value."""
     shown = _Reader().literal(literal, 0)
     kind = kind_of(literal)
-    text = shown if isinstance(shown, str) else json.dumps(shown, indent=2, ensure_ascii=False)
-    return Value(name, kind, text)
+    return Value(name, kind, shown if isinstance(shown, str) else _json(shown))
+
+
+def _json(value: Any) -> str:
+    """On one line if that is short."""
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= MAX_LINE else json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def kind_of(literal: Any) -> str:

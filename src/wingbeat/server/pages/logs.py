@@ -29,11 +29,11 @@ _TERMINAL_CODES = re.compile(
 
 
 @runtime_checkable
-class TailSource(Protocol):
-    """A source that need not read a long log from its start."""
+class BatchSource(Protocol):
+    """A source that need not hand out a long log from its start, nor line by line."""
 
-    async def tail(self, id: ActionId, attempt: int, limit: int) -> Sequence[LogLine]:
-        """The last `limit` lines there are now, oldest first."""
+    def lines(self, id: ActionId, attempt: int, *, follow: bool, last: int = 0) -> AsyncIterator[Sequence[LogLine]]:
+        """As `LogSource.read`, in batches; `last` begins that many lines before the end of what is there now."""
 
 
 def clean(text: str) -> str:
@@ -60,12 +60,10 @@ def render(lines: Iterable[LogLine]) -> Html:
 
 async def read_last(source: LogSource, id: ActionId, attempt: int, limit: int = SHOWN_LINES) -> list[LogLine]:
     """The last lines there are now; of a source that reads slowly, what READ_SECONDS give."""
-    if isinstance(source, TailSource):
-        return list(await asyncio.wait_for(source.tail(id, attempt, limit), READ_SECONDS))
     found: deque[LogLine] = deque(maxlen=limit)
     try:
         async with asyncio.timeout(READ_SECONDS):
-            async for line in _yielding(source.read(id, attempt, follow=False)):
+            async for line in _end_of(source, id, attempt, limit, follow=False):
                 found.append(line)
     except TimeoutError:
         pass
@@ -80,6 +78,19 @@ async def _yielding(lines: AsyncIterator[LogLine]) -> AsyncIterator[LogLine]:
         count += 1
         if count % BATCH == 0:
             await asyncio.sleep(0)
+
+
+async def _end_of(
+    source: LogSource, id: ActionId, attempt: int, limit: int, *, follow: bool
+) -> AsyncGenerator[LogLine, None]:
+    """The last lines (of a source that can only start at the beginning: all), and with `follow` those to come."""
+    if not isinstance(source, BatchSource):
+        async for line in _yielding(source.read(id, attempt, follow=follow)):
+            yield line
+        return
+    async for batch in source.lines(id, attempt, follow=follow, last=limit):
+        for line in batch:
+            yield line
 
 
 async def raw(source: LogSource, id: ActionId, attempt: int) -> AsyncGenerator[bytes, None]:
@@ -97,7 +108,7 @@ class Tail:
     """Follows a log into a bounded buffer, so that a fast log and a slow reader cost no memory."""
 
     def __init__(self, source: LogSource, id: ActionId, attempt: int, limit: int = SHOWN_LINES) -> None:
-        self._lines = _yielding(source.read(id, attempt, follow=True))
+        self._lines = _end_of(source, id, attempt, limit, follow=True)
         self._buffer: deque[LogLine] = deque(maxlen=limit)
         self._arrived = asyncio.Event()
         self._left_out = 0

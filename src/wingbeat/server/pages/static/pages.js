@@ -167,12 +167,12 @@ addEventListener("popstate", () => {
 // --- The tree
 
 const asking = new Set();
-const again = new Set();
+const again = new Map();  // id to the limit that was asked for meanwhile
 
 // Draws anew what is below one action; `limit` rows of each list, or as many as before.
 async function refreshBranch(item, limit) {
   const id = item.id;
-  if (asking.has(id)) { again.add(id); return; }
+  if (asking.has(id)) { again.set(id, limit || again.get(id)); return; }
   asking.add(id);
   const begun = performance.now();
   try {
@@ -194,9 +194,11 @@ async function refreshBranch(item, limit) {
   } finally {
     asking.delete(id);
     // At most twice a second, and a tenth of the time: while a fan-out starts, its actions come by the hundred.
-    if (again.delete(id)) {
-      setTimeout(() => { const now = document.getElementById(id); if (now) refreshBranch(now); },
-        Math.max(500, 10 * (performance.now() - begun)));
+    if (again.has(id)) {
+      const wanted = again.get(id);
+      again.delete(id);
+      const wait = wanted ? 0 : Math.max(500, 10 * (performance.now() - begun));
+      setTimeout(() => { const now = document.getElementById(id); if (now) refreshBranch(now, wanted); }, wait);
     }
   }
 }
