@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 
 import grpc
@@ -12,7 +13,7 @@ import pytest
 from flyteidl2.cluster.payload_pb2 import SelectClusterRequest
 from flyteidl2.cluster.service_pb2_grpc import ClusterServiceStub
 
-from wingbeat.server.gate import Gate, ListenRefused, is_loopback, socket_owner
+from wingbeat.server.gate import Gate, ListenRefused, ask_kernel, is_loopback, peer_uid, socket_owner
 from wingbeat.server.http import HttpServer
 
 UNARY = "/flyteidl2.cluster.ClusterService/SelectCluster"
@@ -129,6 +130,22 @@ async def test_a_connection_of_another_user_is_refused_in_http2_too(start):
             await ClusterServiceStub(channel).SelectCluster(SelectClusterRequest())
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
     await started.server.stop(1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_kernel_tells_the_owner_of_a_live_socket_and_of_no_other(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as server, socket.socket(family) as client:
+        client.connect(server.getsockname()[:2])
+        accepted, peer = server.accept()
+        local = accepted.getsockname()[:2]
+        assert peer_uid(peer[:2], local) == os.getuid()
+        assert ask_kernel(peer[:2], local) in (os.getuid(), None)
+        assert peer_uid((peer[0], 1), local) is None
+        client.close()
+        assert peer_uid(peer[:2], local) is None
+        accepted.close()
 
 
 TABLE = (

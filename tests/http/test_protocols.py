@@ -22,6 +22,8 @@ from flyteidl2.workflow.state_service_connect import StateServiceClient
 from flyteidl2.workflow.state_service_pb2 import WatchRequest
 from flyteidl2.workflow.state_service_pb2_grpc import StateServiceStub
 
+from wingbeat.control.codec import BoundedGzip
+
 PROTOCOLS = {
     "connect-proto": {},
     "connect-json": {"codec": proto_json_codec()},
@@ -129,3 +131,11 @@ async def test_unknown_json_fields_are_passed_over(started):
             json={"orgId": {"name": "new"}, "inventedLater": 1},
         )
     assert json.loads(answer.content) == {"cluster": "hello new"}
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 100_000])
+def test_answers_of_every_size_are_gzip_that_others_can_read(size):
+    data = bytes(n * 7 % 251 for n in range(size))
+    squeezed = BoundedGzip().compress(data)
+    assert gzip.decompress(squeezed) == data
+    assert BoundedGzip().decompress(squeezed) == data
