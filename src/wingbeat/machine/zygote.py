@@ -73,9 +73,19 @@ PRELOAD = (
     "flyte._internal.runtime.entrypoints",
     "flyte._internal.runtime.taskrunner",
     "flyte.remote._client.controlplane",
+    # What these and their libraries import only when they are first used:
+    "faulthandler",
+    "flyte._utils.asyncify",
+    "flyte.git",
+    "flyte.remote._client.auth._interceptors.default_metadata",
+    "flyte.remote._client.auth._interceptors.retry",
+    "opentelemetry.metrics",
+    "opentelemetry.propagate",
+    "opentelemetry.trace",
+    "pyqwest._glue",
 )
 # Read once, when the interpreter, the allocator or the SDK starts: a fork cannot follow a change of these.
-START_VARIABLES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES", "FLYTE_IO_", "_F_TE_MAX_COROS")
+START_VARIABLES = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES", "FLYTE_IO_", "_F_TE_MAX_COROS", "OTEL_")
 FOLLOWED_VARIABLES = ("PYTHONUNBUFFERED", "PYTHONPATH", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE")
 
 
@@ -133,6 +143,7 @@ class Sdk:
         self.entrypoints = sys.modules.get("flyte._internal.runtime.entrypoints")
         self.reports_ready = callable(getattr(self.entrypoints, "load_and_run_task", None))
         self.lean = skip_unused_tls()
+        skip_git()
         self.threads()
         self.probe()
 
@@ -205,6 +216,14 @@ def skip_unused_tls() -> bool:
     session._supports_system_certs = lambda: not plain.get() and certificates()
     session.get_async_session = lambda **kwargs: None if plain.get() else login(**kwargs)
     return True
+
+
+def skip_git() -> None:
+    """Looking for its configuration, the SDK asks git for the repository around the working folder. That folder is
+    ours: there is none, or it is one that has nothing to do with the task; and the question costs a process."""
+    reader = sys.modules.get("flyte.config._reader")
+    if hasattr(reader, "_config_path_from_git_root"):
+        reader._config_path_from_git_root = lambda: None  # type: ignore[union-attr]
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------
@@ -748,13 +767,13 @@ class Zygote:
             return True
 
     def reaped(self, child: Child, status: int, usage: Any) -> None:
-        child.exited = True
         self.close_ready(child)
         self.pump(child, rounds=1 << 12)
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         if not self.claimed_by(child):
             # Another process had this token before, or it was called off: this one ran no user code.
+            child.exited = True
             self.close_output(child)
             child.log.close()
             self.children.pop(child.token, None)
@@ -776,6 +795,8 @@ class Zygote:
             child.log.note(f"ended by signal {number} ({signal_name(number)})")
         elif code:
             child.log.note(f"ended with exit code {code}")
+        # From here on, the end of the output closes the log.
+        child.exited = True
         if child.output < 0:
             child.log.close()
         return self.tell("exit", child)
