@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from wingbeat.resources import ActionEvent, ActionPhase, ActionType, ErrorInfo
@@ -327,3 +329,33 @@ async def test_a_report_that_is_not_there_says_so_within_its_frame(served: Serve
         assert response.status_code == 404
         assert words in response.text
         assert "frame-ancestors 'self'" in response.headers["content-security-policy"]
+
+
+async def test_a_client_of_a_service_that_is_not_here_gets_an_error_that_it_can_read(served: Served) -> None:
+    path = "/grpc.health.v1.Health/Check"
+    connect = await served.http.post(path, json={})
+    assert connect.status_code == 404
+    assert connect.json() == {"code": "not_found", "message": f"there is nothing at {path}"}
+    async with httpx.AsyncClient(base_url=served.url, http1=False, http2=True, trust_env=False) as http2:
+        grpc = await http2.post(path, content=b"\0\0\0\0\0", headers={"content-type": "application/grpc"})
+        assert grpc.status_code == 200
+        assert grpc.headers["content-type"] == "application/grpc"
+
+
+async def test_pages_and_streams_come_over_http2_too(served: Served) -> None:
+    root = await served.make.root("over two")
+    await served.make.go(root, P.RUNNING)
+    address = f"{RUNS}/over%20two"
+    async with httpx.AsyncClient(base_url=served.url, http1=False, http2=True, trust_env=False) as http2:
+        page = await http2.get(address, headers={"accept": "text/html"})
+        assert page.http_version == "HTTP/2"
+        assert "over two" in page.text
+        async with http2.stream("GET", f"{address}/live?after=0") as response:
+            lines = response.aiter_lines()
+            async for line in lines:
+                if line.startswith("data: "):
+                    break
+            assert served.feed.watchers == 1
+    async with asyncio.timeout(10):
+        while served.feed.watchers:
+            await asyncio.sleep(0.01)

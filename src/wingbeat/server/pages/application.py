@@ -6,11 +6,13 @@ import datetime as dt
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+from connectrpc.code import Code
+
 from wingbeat.control import LogSource
 from wingbeat.control.feed import Feed
 from wingbeat.database import DatabaseUnavailable, Records
 from wingbeat.resources import RunId
-from wingbeat.server.asgi import ASGIApp, Receive, Scope, Send
+from wingbeat.server.asgi import ASGIApp, Receive, Scope, Send, respond_error
 from wingbeat.server.pages import lists, live, logs, streams
 from wingbeat.server.pages.markup import Html, tag
 from wingbeat.server.pages.responses import (
@@ -80,10 +82,7 @@ class Pages:
             return await self._problem(problem, wants_html(dict(scope["headers"]))).send(send, head=head)
         try:
             if request.method not in ("GET", "HEAD"):
-                answer = text_answer(f"pages are only read (GET), {request.method[:20]} is not offered here\n", 405)
-                return await Answer(
-                    answer.body, answer.content_type, status=405, more=((b"allow", b"GET, HEAD"),)
-                ).send(send, head=head)
+                return await self._refuse(request, scope, send)
             answered = await self._answer(request, scope["path"])
             if isinstance(answered, Answer):
                 return await answered.send(send, head=head)
@@ -95,6 +94,15 @@ class Pages:
         except DatabaseUnavailable as error:
             away = Problem(503, "The database cannot be used now", f"{error}. Load the page again to retry.")
             await self._problem(away, request.for_people).send(send, head=head)
+
+    async def _refuse(self, request: Request, scope: Scope, send: Send) -> None:
+        if request.headers.get(b"content-type", b"").startswith(b"application/"):
+            # A client that calls a service which is not here; it reads errors in its own protocol.
+            message = f"there is nothing at {scope['path'][:200]}"
+            return await respond_error(scope, send, 404, Code.NOT_FOUND, message)
+        text = f"pages are only read (GET); {request.method[:20]} is not offered here\n".encode()
+        answer = Answer(text, "text/plain; charset=utf-8", status=405, more=((b"allow", b"GET, HEAD"),))
+        return await answer.send(send)
 
     def _problem(self, problem: Problem, for_people: bool) -> Answer:
         if not for_people:

@@ -245,7 +245,7 @@ async def _inputs(site: Site, record: ActionRecord) -> Html:
     context: dict[str, str] = {}
     if found is not None:
         try:
-            values, context = literals.input_values(found)
+            values, context = await asyncio.to_thread(literals.input_values, found)
         except literals.BadLiterals as error:
             problem = f"{error}"
     extra = [tag("h4", "Context"), fact_list(list(context.items()))] if context else None
@@ -262,7 +262,7 @@ async def _outputs(site: Site, record: ActionRecord, attempts: Sequence[AttemptR
     values: list[literals.Value] = []
     if found is not None:
         try:
-            values = literals.output_values(found)
+            values = await asyncio.to_thread(literals.output_values, found)
         except literals.BadLiterals as error:
             problem = f"{error}"
     return _value_section("Outputs", values, problem, "This action returned nothing.", None)

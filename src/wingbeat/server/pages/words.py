@@ -90,8 +90,8 @@ def in_order(numbers: Mapping[ActionPhase, int]) -> list[tuple[ActionPhase, int]
 
 def error_line(error: ErrorInfo, limit: int = 240) -> tuple[str, str]:
     """Code and last line of an error, which in a traceback is what happened; the code is not said twice."""
-    lines = error.message.strip().splitlines()
-    last = lines[-1].strip() if lines else ""
+    # Only the end is looked at: a message may be megabytes, and a list may show a hundred of them.
+    last = error.message[-4000:].rstrip().rpartition("\n")[2].strip()
     if error.code and last.startswith(error.code):
         last = last.removeprefix(error.code).lstrip(": ")
     return error.code, short(last, limit)
