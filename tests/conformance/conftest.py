@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -111,7 +112,10 @@ class Server:
     def __init__(self, data: pathlib.Path, home: pathlib.Path, *options: str) -> None:
         self.data = data
         self.home = home
-        self.options = (*EXTRA, *options)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        self.options = ("--port", port, *EXTRA, *options)
         self._reader: Reader | None = None
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TMPDIR", "PYTHONDONTWRITEBYTECODE")}
         self.env = {
@@ -309,9 +313,19 @@ def _submit(server: Server, folder: pathlib.Path, submission: Submission) -> str
     (folder / "given.txt").write_text("given by hand")
     (folder / "given").mkdir()
     (folder / "given" / "one.txt").write_text("one")
-    (folder / "given.csv").write_text("n,word\n1,a\n2,b\n")
+    if "{folder}/frame" in args:
+        import pandas as pd
+
+        (folder / "frame").mkdir()
+        pd.DataFrame({"n": [1, 2], "word": ["a", "b"]}).to_parquet(folder / "frame" / "part.parquet")
     ready = [a.replace("{folder}", str(folder)) for a in args]
     return server.start(program, task, *ready, **dict(options))
+
+
+@pytest.fixture
+def started(request: pytest.FixtureRequest, server: Server, submitted: Any) -> list[tuple[str, pathlib.Path]]:
+    """The names and folders of this test's runs, which may be going on still, in the order of their marks."""
+    return [(submitted[s][1].result(110), submitted[s][0]) for s in _submissions(request.node)]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from flyte import remote
 from flyteidl2.common import phase_pb2
 from flyteidl2.workflow import run_definition_pb2
 
+flyte.io.DataFrame  # noqa: B018  # outputs of this type can be read only where it was looked at once
 KINDS = {0: "", 1: "USER", 2: "SYSTEM"}
 
 

@@ -3,12 +3,14 @@
 import pytest
 
 
-@pytest.fixture(scope="module")
-def run(server):
-    """A finished run with children and logs."""
-    name = server.start("hello", "main", "--n", "3", options=("--name", "for-commands", "--label", "bird=wren"))
-    assert server.finish(name)["outputs"] == [5]
-    return name
+FINISHED = pytest.mark.submits("hello", "main", "--n", "3", options=("--name", "for-commands", "--label", "bird=wren"))
+
+
+@pytest.fixture
+def run(outcomes):
+    """The finished run with children and logs that FINISHED asks for."""
+    assert outcomes[0].outputs == [5]
+    return outcomes[0].run
 
 
 def test_whoami_answers(server):
@@ -16,12 +18,14 @@ def test_whoami_answers(server):
     assert result.code == 0 and "subject" in result.text.lower()
 
 
+@FINISHED
 def test_get_run_lists_and_shows_runs(server, run):
     assert run in server.flyte("get", "run").flat
     shown = server.flyte("get", "run", run)
     assert run in shown.flat and "succeeded" in shown.flat.lower() and "hello.main" in shown.flat
 
 
+@FINISHED
 def test_get_run_filters_by_phase_task_and_label(server, run):
     for chosen in (("--in-phase", "succeeded"), ("--task-name", "hello.main"), ("--with-label", "bird=wren")):
         assert run in server.flyte("get", "run", "--limit", "200", *chosen).flat, chosen
@@ -29,6 +33,7 @@ def test_get_run_filters_by_phase_task_and_label(server, run):
         assert run not in server.flyte("get", "run", "--limit", "200", *other).flat, other
 
 
+@FINISHED
 def test_get_action_lists_and_shows_actions(server, run):
     listed = server.flyte("get", "action", run)
     assert "a0" in listed.flat and listed.flat.count("square") == 3
@@ -36,6 +41,7 @@ def test_get_action_lists_and_shows_actions(server, run):
     assert "hello.main" in shown.flat and "succeeded" in shown.flat.lower()
 
 
+@FINISHED
 def test_get_io_shows_inputs_and_outputs_of_a_run_and_of_an_action(server, run):
     shown = server.flyte("get", "io", run)
     assert "n" in shown.flat and "3" in shown.flat and "5" in shown.flat
@@ -44,15 +50,16 @@ def test_get_io_shows_inputs_and_outputs_of_a_run_and_of_an_action(server, run):
     assert shown["outputs"] == [shown["inputs"]["x"] ** 2]
 
 
+@FINISHED
 def test_get_logs_prints_what_the_task_printed(server, run):
     assert "squares: [0, 1, 4]" in server.flyte("get", "logs", run).text
     assert "squares: [0, 1, 4]" in server.flyte("get", "logs", run, "a0", "--filter-system", "--attempt", "1").text
 
 
-def test_get_logs_of_a_failed_attempt_hold_the_users_traceback(server):
-    run = server.start("failures", "raises")
-    assert server.finish(run)["phase"] == "FAILED"
-    text = server.flyte("get", "logs", run).text
+@pytest.mark.submits("failures", "raises")
+def test_get_logs_of_a_failed_attempt_hold_the_users_traceback(server, outcome):
+    assert outcome.phase == "FAILED"
+    text = server.flyte("get", "logs", outcome.run).text
     assert "about to look for a feather" in text
     assert "deep_in_the_nest" in text and "FeatherError" in text
 
@@ -68,12 +75,14 @@ def test_follow_of_a_failing_run_shows_its_error(server):
     assert "no feather number 4" in result.flat
 
 
+@FINISHED
 def test_the_code_of_a_run_is_read_back(server, run, tmp_path):
     server.flyte("get", "code", run, "--dest", str(tmp_path))
     (found,) = tmp_path.rglob("hello.py")
     assert "def square" in found.read_text()
 
 
+@FINISHED
 def test_a_run_or_action_that_does_not_exist_is_named(server, run):
     for command in (("get", "run", "nosuchrun"), ("get", "logs", "nosuchrun"), ("get", "io", "nosuchrun"),
                     ("get", "action", run, "nosuchaction"), ("rerun", "nosuchrun")):  # fmt: skip

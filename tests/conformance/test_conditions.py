@@ -10,8 +10,9 @@ def paused_condition(server, run):
     return server.until(run, lambda seen: next((a["id"] for a in seen if a["phase"] == PAUSED), None))
 
 
-def test_a_condition_that_is_signalled_by_the_command_gives_its_value_to_the_task(server):
-    run = server.start("conditions", "main", "--kind", "int")
+@pytest.mark.submits("conditions", "main", "--kind", "int")
+def test_a_condition_that_is_signalled_by_the_command_gives_its_value_to_the_task(server, started):
+    ((run, _),) = started
     action = paused_condition(server, run)
     listed = server.flyte("get", "condition", run)
     assert "ask-int" in listed.flat
@@ -25,15 +26,15 @@ def test_a_condition_that_is_signalled_by_the_command_gives_its_value_to_the_tas
     assert (condition["name"], condition["phase"], condition["parent"]) == ("ask-int", "SUCCEEDED", "a0")
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "expected"),
-    [("bool", True, "bool=True"), ("float", 2.5, "float=2.5"), ("str", "go on", "str=go on")],
-)
-def test_each_type_of_condition_takes_its_value(server, kind, value, expected):
-    run = server.start("conditions", "main", "--kind", kind)
-    action = paused_condition(server, run)
-    server.reader.ask("signal", run=run, action=action, value=value)
-    assert server.finish(run)["outputs"] == [expected]
+@pytest.mark.submits("conditions", "main", "--kind", "bool")
+@pytest.mark.submits("conditions", "main", "--kind", "float")
+@pytest.mark.submits("conditions", "main", "--kind", "str")
+def test_each_type_of_condition_takes_its_value(server, started):
+    answers = [(True, "bool=True"), (2.5, "float=2.5"), ("go on", "str=go on")]
+    for (run, _), (value, _) in zip(started, answers, strict=True):
+        server.reader.ask("signal", run=run, action=paused_condition(server, run), value=value)
+    for (run, _), (_, expected) in zip(started, answers, strict=True):
+        assert server.finish(run)["outputs"] == [expected]
 
 
 @pytest.mark.submits("conditions", "unanswered")
@@ -43,9 +44,9 @@ def test_a_condition_that_nobody_signals_times_out_in_its_task(outcome):
     assert condition["phase"] == "TIMED_OUT"
 
 
-def test_signalling_what_is_not_a_condition_or_not_there_says_so(server):
-    run = server.start("hello", "mixed", "--n", "1")
-    server.finish(run)
+@pytest.mark.submits("hello", "mixed", "--n", "3")
+def test_signalling_what_is_not_a_condition_or_not_there_says_so(server, outcome):
+    run = outcome.run
     assert "is not a signalable condition" in server.flyte("signal", "condition", run, "a0", "1", check=False).flat
     missing = server.flyte("signal", "condition", run, "nosuchaction", "1", check=False)
     assert missing.code != 0 and "nosuchaction" in missing.flat

@@ -42,7 +42,7 @@ def test_outputs_open_in_a_new_shell_that_has_only_the_written_configuration(out
 
 @pytest.mark.submits(
     "offloaded", "consume",
-    "--file", "{folder}/given.txt", "--folder", "{folder}/given", "--frame", "{folder}/given.csv",
+    "--file", "{folder}/given.txt", "--folder", "{folder}/given", "--frame", "{folder}/frame",
 )  # fmt: skip
 def test_local_files_folders_and_tables_are_taken_as_inputs(outcome):
     assert outcome.outputs == ["given by hand", {"one.txt": "one"}, 3]

@@ -50,7 +50,7 @@ def test_another_task_calls_a_deployed_one(server, deployed):
 def test_the_trigger_of_a_deployed_task_is_kept_and_shown(server, deployed):
     listed = server.flyte("get", "trigger")
     assert "at-dawn" in listed.flat and "deployed.dawn" in listed.flat
-    shown = server.flyte("get", "trigger", "at-dawn", "deployed.dawn")
+    shown = server.flyte("get", "trigger", "deployed.dawn", "at-dawn")
     assert "0 6 * * *" in shown.text
 
 
@@ -61,9 +61,10 @@ def test_a_task_or_version_that_was_never_deployed_is_named(server, deployed):
     assert missing.code != 0 and "v99" in missing.flat
 
 
-def test_a_finished_run_is_run_again_with_the_same_and_with_other_inputs(server):
-    first = server.start("hello", "main", "--n", "3")
-    assert server.finish(first)["outputs"] == [5]
+@pytest.mark.submits("hello", "main", "--n", "3", options=("--name", "for-commands", "--label", "bird=wren"))
+def test_a_finished_run_is_run_again_with_the_same_and_with_other_inputs(server, outcome):
+    first = outcome.run
+    assert outcome.outputs == [5]
     server.flyte("rerun", first, "--name", "again-same")
     server.flyte("rerun", first, "--name", "again-other", "--n", "5")
     assert server.finish("again-same")["outputs"] == [5]

@@ -21,8 +21,9 @@ def running_children(seen, n):
     return children if len(children) == n else None
 
 
-def test_aborting_a_run_ends_all_of_its_actions_with_the_reason(server):
-    run = server.start("cancelling", "sleeping_tree", "--n", "2")
+@pytest.mark.submits("cancelling", "sleeping_tree", "--n", "2", options=("--name", "tree-to-abort"))
+def test_aborting_a_run_ends_all_of_its_actions_with_the_reason(server, started):
+    ((run, _),) = started
     server.until(run, lambda seen: running_children(seen, 2))
     said = server.flyte("abort", "run", run, "--reason", "the weather turned")
     assert run in said.flat
@@ -35,8 +36,9 @@ def test_aborting_a_run_ends_all_of_its_actions_with_the_reason(server):
     assert server.details(run)["root"]["abort_reason"] == "the weather turned"
 
 
-def test_aborting_one_action_ends_it_with_the_reason_and_its_parent_with_it(server):
-    run = server.start("cancelling", "sleeping_tree", "--n", "2")
+@pytest.mark.submits("cancelling", "sleeping_tree", "--n", "2", options=("--name", "tree-to-prune"))
+def test_aborting_one_action_ends_it_with_the_reason_and_its_parent_with_it(server, started):
+    ((run, _),) = started
     child, _ = server.until(run, lambda seen: running_children(seen, 2))
     server.flyte("abort", "action", run, child, "--reason", "this one only")
     seen = server.finish(run, 60)

@@ -116,15 +116,16 @@ def test_a_process_that_is_killed_is_launched_again_and_costs_no_retry(outcome):
     assert outcome.stamps("killed") == 2
 
 
-def test_a_process_killed_from_outside_is_launched_again(server, tmp_path):
-    run = server.start("failures", "waits_to_be_killed", "--folder", str(tmp_path))
-    server.until(run, lambda _: list(tmp_path.glob("pid-*")))
-    (mark,) = tmp_path.glob("pid-*")
+@pytest.mark.submits("failures", "waits_to_be_killed", "--folder", "{folder}")
+def test_a_process_killed_from_outside_is_launched_again(server, started):
+    ((run, folder),) = started
+    server.until(run, lambda _: list(folder.glob("pid-*")))
+    (mark,) = folder.glob("pid-*")
     pid = int(mark.name.removeprefix("pid-").split(".")[0])
     os.kill(pid, signal.SIGKILL)
     seen = server.finish(run)
     assert seen["outputs"] == ["launched again"]
-    assert len(list(tmp_path.glob("pid-*"))) == 2
+    assert len(list(folder.glob("pid-*"))) == 2
 
 
 @pytest.mark.submits("failures", "bad_output")

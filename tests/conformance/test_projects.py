@@ -4,6 +4,8 @@ import json
 import pathlib
 import sys
 
+import pytest
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -26,8 +28,9 @@ def test_two_runs_of_the_same_name_in_two_projects_go_on_at_once(server, tmp_pat
         assert "twin" in server.flyte("get", "run", "--project", project, "--domain", "development").flat
 
 
-def test_a_name_that_is_taken_is_refused_and_the_first_run_is_left_alone(server):
-    server.finish(server.start("simple_types", "no_value", options=("--name", "taken")))
+@pytest.mark.submits("simple_types", "no_value", options=("--name", "taken"))
+def test_a_name_that_is_taken_is_refused_and_the_first_run_is_left_alone(server, outcome):
+    assert outcome.run == "taken"
     second = server.flyte("run", "--name", "taken", "simple_types.py", "no_value", check=False)
     assert second.code != 0
     assert "taken" in second.flat and "exists" in second.flat

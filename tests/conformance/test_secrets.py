@@ -3,6 +3,8 @@
 import hashlib
 import pathlib
 
+import pytest
+
 VALUE = "plumage-Tz4q-under-the-third-stone"
 
 
@@ -32,10 +34,10 @@ def test_a_secret_reaches_the_task_that_names_it_and_nothing_else(server):
     assert (gone["phase"], gone["root"]["error"]["code"]) == ("FAILED", "SecretNotFound")
 
 
-def test_a_task_whose_secret_does_not_exist_fails_and_says_how_to_make_it(server):
-    seen = server.go("secretive", "missing")
-    error = seen["root"]["error"]
-    assert (seen["phase"], seen["root"]["attempts"], error["code"]) == ("FAILED", 1, "SecretNotFound")
+@pytest.mark.submits("secretive", "missing")
+def test_a_task_whose_secret_does_not_exist_fails_and_says_how_to_make_it(outcome):
+    error = outcome.error
+    assert (outcome.phase, outcome.root["attempts"], error["code"]) == ("FAILED", 1, "SecretNotFound")
     assert "no-such-secret" in error["message"] and "flyte create secret no-such-secret" in error["message"]
 
 
