@@ -293,3 +293,13 @@ async def test_only_cached_tasks_have_a_cache_key_and_it_depends_on_what_counts(
     assert keys[0] == keys[1]
     assert len({keys[0], keys[2], keys[3]}) == 3
     assert all(len(key) == 44 for key in keys)
+
+
+async def test_what_a_run_asks_for_and_does_not_get_is_said_among_its_events(plane):
+    spec = RunSpec(max_action_concurrency=3, queue="gpu", notification_rule_name="me")
+    await plane.create("hello", run_spec=spec)
+    details = (await plane.runs.get_run_details(GetRunDetailsRequest(run_id=plane.run_id("hello")))).details
+    (attempt,) = details.action.attempts
+    words = [event.message for event in attempt.cluster_events]
+    assert [any(part in w for w in words) for part in ("notifications", "=3", "'gpu'")] == [True] * 3
+    assert {event.type for event in attempt.cluster_events} == {2}

@@ -124,6 +124,13 @@ async def test_a_child_of_a_parent_that_has_ended_is_told_to_stop(plane):
     assert (error.code, "has ended" in error.message) == (Code.ABORTED, True)
 
 
+@pytest.mark.parametrize("name", ["../../etc", "a/b", ".hidden", "a" * 31, "a b", "a\0b"])
+async def test_a_child_whose_name_cannot_be_part_of_a_path_is_refused(plane, name):
+    await plane.create("run")
+    error = await refused(plane.enqueue("run", name))
+    assert (error.code, "action name" in error.message) == (Code.INVALID_ARGUMENT, True)
+
+
 async def test_a_child_without_parent_or_specification_is_invalid(plane):
     await plane.create("run")
     assert (await refused(plane.enqueue("run", "child", parent=""))).code is Code.INVALID_ARGUMENT

@@ -36,7 +36,7 @@ from wingbeat.control.specs import Specs
 from wingbeat.control.submit import Submission
 from wingbeat.database import RecordNotFound, Records
 from wingbeat.resources import ActionId, ActionRecord, ActionType, normalize_org
-from wingbeat.storage import ObjectMissing, Storage
+from wingbeat.storage import ObjectMissing, Storage, frames_for_clients, frames_for_tasks
 
 MAX_FILE_NAME = 255
 _ORIGINATORS = {"user": LogLineOriginator.USER, "system": LogLineOriginator.SYSTEM}
@@ -113,6 +113,7 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
             raise InvalidRequest("the request names neither a run nor a project")
         await self._projects.check(org, project, domain)
         spec = await self._task_spec(request)
+        frames_for_tasks(named.value for named in request.inputs.literals)
         uri = await blobs.put_inputs(
             self._storage, self._submission.base_for(request.base_dir, org, project, domain), request.inputs
         )
@@ -146,6 +147,7 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
         if uri := outputs_uri(record):
             response.outputs.CopyFrom(await blobs.read_outputs(self._storage, uri))
             response.outputs_uri = uri
+        frames_for_clients(named.value for named in (*response.inputs.literals, *response.outputs.literals))
         return response
 
     async def _inputs(self, record: ActionRecord) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -59,13 +60,13 @@ class Aborts:
         if record.phase.terminal:
             return
         doomed = _subtree(await self._of_run(id.run_id), id.action)
-        for each in doomed:
-            await self._records.set_abort(each.id, reason, by)
-        for each in doomed:
-            try:
-                await self._store.delete(each.id, annotations=_annotations(reason, by))
-            except NotFound:
-                pass  # It has just ended, or went with its parent.
+        # Together, so that they share a commit.
+        await asyncio.gather(*(self._records.set_abort(each.id, reason, by) for each in doomed))
+        deletions = [self._store.delete(each.id, annotations=_annotations(reason, by)) for each in doomed]
+        for result in await asyncio.gather(*deletions, return_exceptions=True):
+            # Not found: it has just ended, or went with its parent.
+            if isinstance(result, BaseException) and not isinstance(result, NotFound):
+                raise result
         await self._finish(doomed, reason, by)
 
     async def _of_run(self, run: RunId) -> list[ActionRecord]:

@@ -16,6 +16,7 @@ from wingbeat.control import wire
 from wingbeat.control.blobs import inputs_path
 from wingbeat.control.clock import now
 from wingbeat.control.errors import Gone, InvalidRequest
+from wingbeat.control.names import check_action_name
 from wingbeat.control.taskactions import child_action, child_record
 from wingbeat.database import Connection, Database, RecordNotFound, Records, get_record, insert_record
 from wingbeat.resources import ActionId, ActionPhase, ActionRecord, ActionType, ErrorInfo, TaskAction
@@ -23,7 +24,6 @@ from wingbeat.storage import ObjectMissing, OutsideStorage, Storage
 from wingbeat.stores import AlreadyExists, Conflict, NotFound, Store
 
 CONDITION_TYPES = (SimpleType.BOOLEAN, SimpleType.INTEGER, SimpleType.FLOAT, SimpleType.STRING)
-MAX_NAME = 63
 MAX_ERROR_BYTES = 4 * 1024 * 1024
 _KINDS = {1: "USER", 2: "SYSTEM"}
 
@@ -38,8 +38,7 @@ class Enqueuer:
     async def enqueue(self, request: Any) -> None:
         """`request` is an `actions.Action`. Raises InvalidRequest, and Gone when the parent has ended or ends."""
         id = wire.action_id(request.action_id)
-        if len(id.action) > MAX_NAME:
-            raise InvalidRequest(f"the action name {id.action[:80]!r} is longer than {MAX_NAME} characters")
+        check_action_name(id.action)
         if not request.parent_action_name:
             raise InvalidRequest(f"action {id} has no parent; start runs with CreateRun")
         kind = request.WhichOneof("spec")

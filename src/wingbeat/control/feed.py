@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from prometheus_client import Gauge
+
 from wingbeat.database import (
     RECORDS_TOPIC,
     RESYNC,
@@ -25,8 +27,11 @@ from wingbeat.resources import ActionId, ActionRecord, RunId
 log = logging.getLogger(__name__)
 
 Predicate = Callable[[ActionRecord], bool]
+WATCHERS = Gauge("wingbeat_watchers", "Open watches of runs and actions.")
 BATCH = 500
 """Records read at once."""
+REMEMBERED = 200_000
+"""Records of one subscription whose revision is remembered."""
 RETRY_SECONDS = 1.0
 
 
@@ -46,6 +51,8 @@ class Subscription:
         """Take `record` in, unless this state of it, or a newer one, was there before."""
         if record.revision <= self._seen.get(record.id, -1):
             return
+        if len(self._seen) >= REMEMBERED:
+            self._seen.clear()  # The worst that comes of it is that a state is told twice.
         self._seen[record.id] = record.revision
         if self.on_record is not None:
             self.on_record(record)
@@ -87,6 +94,7 @@ class Feed:
         self._ends: list[Callable[[], None]] = []
 
     def start(self) -> None:
+        WATCHERS.set_function(lambda: self.watchers)
         self._ends = [
             self._db.subscribe(RECORDS_TOPIC, self._on_change),
             self._db.subscribe(RESYNC, self._on_resync),

@@ -1,4 +1,5 @@
-"""Names of runs: which are accepted, and the one that is made when none is given."""
+"""Names of runs and actions: which are accepted when they are made, and the one that is made when none is given.
+What is stored already is read under any name."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from wingbeat.control.errors import InvalidRequest
 
 MAX_RUN_NAME = 30
 _RUN_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_ACTION_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,29}")
+"""Names of children come from the SDK, and become parts of paths."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """That of Kubernetes' generated names: no vowels, so no words, and nothing that looks like something else."""
 
@@ -23,6 +26,15 @@ def check_run_name(name: str) -> None:
         raise InvalidRequest(
             f"the run name {name!r} is not valid: use lowercase letters, digits and '-', "
             "start with a letter and end with a letter or digit"
+        )
+
+
+def check_action_name(name: str) -> None:
+    """Raises InvalidRequest unless `name` can be a part of a path, of at most 30 characters."""
+    if not _ACTION_NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"the action name {name[:60]!r} is not valid: use letters, digits, '-', '_' and '.', at most 30 in all, "
+            "and start with a letter or digit"
         )
 
 

@@ -29,11 +29,12 @@ from wingbeat.resources import (
     ActionId,
     ActionPhase,
     ActionRecord,
+    Reason,
     RunId,
     TaskId,
     normalize_org,
 )
-from wingbeat.storage import Storage
+from wingbeat.storage import Storage, frames_for_tasks
 from wingbeat.stores import AlreadyExists, Store
 
 _DEFAULT_IMAGE = re.compile(r"flyte:py(\d+\.\d+)-v")
@@ -121,6 +122,12 @@ class Submission:
             await self._store.create(action, record=record, spec=wanted.spec.SerializeToString(deterministic=True))
         except AlreadyExists:
             raise _exists(run) from None
+        ignored = _ignored(wanted.run_spec)
+        if ignored:
+            reasons = tuple(Reason(message, at, warning=True) for message in ignored)
+            await self._records.apply(
+                [ActionEvent(id=id, attempt=1, phase=ActionPhase.QUEUED, occurred_at=at, reasons=reasons)]
+            )
         return record
 
     def base_for(self, run_base_dir: str, org: str, project: str, domain: str) -> str:
@@ -203,7 +210,10 @@ class Submission:
     async def _given_inputs(self, wanted: Wanted) -> Any:
         if wanted.offloaded is not None:
             return await blobs.read_inputs(self._storage, wanted.offloaded.uri)
-        return wanted.inputs if wanted.inputs is not None else Inputs()
+        if wanted.inputs is None:
+            return Inputs()
+        frames_for_tasks(named.value for named in wanted.inputs.literals)
+        return wanted.inputs
 
     def _check_python(self, template: Any) -> None:
         """The default image names the Python of whoever submits; code may not run, and pickles cannot, in another."""
@@ -269,3 +279,18 @@ def _refuse_unsupported(run_spec: RunSpec) -> None:
             "recovering a run (reusing what succeeded in it) is not supported yet; "
             "run all of it again with: flyte rerun, without --recover"
         )
+
+
+def _ignored(run_spec: RunSpec) -> list[str]:
+    """What the run asks for and does not get, in words; shown among its events."""
+    words = []
+    if run_spec.WhichOneof("notification_settings"):
+        words.append("notifications are not sent yet")
+    if run_spec.max_action_concurrency:
+        words.append(
+            f"max_action_concurrency={run_spec.max_action_concurrency} is not enforced yet; "
+            "the machine's budget decides how many actions run at once"
+        )
+    if run_spec.queue:
+        words.append(f"there are no queues yet: {run_spec.queue!r} is ignored")
+    return words
