@@ -87,6 +87,16 @@ def test_a_big_one_is_not_starved_by_small_ones_that_came_later() -> None:
     assert admitted(made) == ["big"]
 
 
+def test_where_nothing_is_active_nobody_waits_behind_what_cannot_start() -> None:
+    made = budget(cpus=4, memory=2 * GIB)
+    made.add(claim("parent", memory=GIB))
+    made.admit()
+    made.set_waiting("parent", True)
+    made.add(claim("big", memory=2 * GIB, run="r2"))
+    made.add(claim("child", memory=GIB, depth=1))
+    assert admitted(made) == ["child"]
+
+
 def test_start_ups_in_flight_are_bounded() -> None:
     made = budget(cpus=10, startups=2)
     for token in ("a", "b", "c"):

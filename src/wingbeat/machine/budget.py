@@ -170,7 +170,7 @@ class Budget:
         if any(held.over for held in active):
             return None
         stuck = self._cannot_be_freed(active)
-        if active and any(not self._lacks(claim, stuck) for claim in self._queue.values()):
+        if any(not self._lacks(claim, stuck) for claim in self._queue.values()):
             return None
         return Admission(max(self._queue.values(), key=lambda claim: claim.depth), over_budget=True)
 

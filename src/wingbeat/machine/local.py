@@ -7,7 +7,6 @@ import contextlib
 import datetime as dt
 import errno
 import os
-import pwd
 import shutil
 import sys
 from collections import defaultdict
@@ -21,18 +20,12 @@ import structlog
 
 from wingbeat.crashpoints import crash_point
 from wingbeat.machine import limits, logs
-from wingbeat.machine.budget import Admission, Budget, BudgetSettings, Claim, size
+from wingbeat.machine.budget import Admission, Budget, BudgetSettings, size
 from wingbeat.machine.facts import TOKEN, Exit, Facts, all_tokens
 from wingbeat.machine.kill import Killer
-from wingbeat.machine.processes import (
-    DATA_VARIABLE,
-    TOKEN_VARIABLE,
-    ProcessTable,
-    Root,
-    boot_id,
-    is_alive,
-    memory,
-)
+from wingbeat.machine.launches import Launch, claim_of, environment, out_of_memory, status_of
+from wingbeat.machine.memory import MemoryLimits
+from wingbeat.machine.processes import Root, boot_id, is_alive
 from wingbeat.machine.protocol import LaunchError, LaunchSpec, ProcessState, ProcessStatus
 from wingbeat.machine.zygotes import Zygote, ZygoteError, Zygotes
 from wingbeat.resources import ActionId
@@ -45,31 +38,6 @@ EXIT_SECONDS = 10.0
 """How long the zygote has to tell of an exit after nothing of the tree is left."""
 _RUNNING = (ProcessState.STARTING, ProcessState.RUNNING)
 _ENDED = (ProcessState.EXITED, ProcessState.LOST)
-
-
-class _Launch(msgspec.Struct, kw_only=True):
-    spec: LaunchSpec
-    facts: Facts
-    state: ProcessState
-    reason: str = ""
-    note: str = ""
-    """Something to say about it whatever its state (fewer CPUs than asked for)."""
-    pid: int = 0
-    start: int = 0
-    started_at: dt.datetime | None = None
-    exit: Exit | None = None
-    killed: str = ""
-    out_of_memory: bool = False
-    ending: bool = False
-    """We have begun to end it."""
-    finishing: bool = False
-    """Its end is known and is being tidied up."""
-    over_budget: bool = False
-    limited: Literal["", "cgroup", "watchdog"] = ""
-    zygote: Zygote | None = None
-    answered: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """The zygote has said whether it started it."""
-    ended: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class LocalMachine:
@@ -101,7 +69,6 @@ class LocalMachine:
         self._runtime_dir = runtime_dir
         self._marker = marker
         self._budget = Budget(budget or BudgetSettings.of_this_computer())
-        self._limits_mode = memory_limits
         self._kept_work = kept_work
         self._log = logger or structlog.get_logger("wingbeat.machine")
         self._zygotes = Zygotes(
@@ -117,10 +84,8 @@ class LocalMachine:
             logger=self._log,
         )
         self._killer = Killer(marker)
-        self._groups: limits.ControlGroups | None = None
-        self._busy_groups: set[str] = set()
-        """Groups that could not be removed yet: a process counts until it has been reaped."""
-        self._launches: dict[str, _Launch] = {}
+        self._memory = MemoryLimits(memory_limits, marker, self._log)
+        self._launches: dict[str, Launch] = {}
         self._by_action: dict[ActionId, set[str]] = defaultdict(set)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._waiting: set[ActionId] = set()
@@ -137,7 +102,7 @@ class LocalMachine:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         self._zygotes.path(sys.executable)  # says now if the runtime folder's path is too long
-        self._groups = limits.choose(self._limits_mode, self._marker)
+        self._memory.choose()
         listed: dict[str, tuple[Zygote, dict[str, Any]]] = {}
         for zygote in await self._zygotes.adopt():
             try:
@@ -153,8 +118,7 @@ class LocalMachine:
                 orphans.append(launch)
         if orphans:
             await asyncio.gather(*(self._end_orphan(launch) for launch in orphans))
-        if self._groups is not None:
-            self._groups.sweep(set(self._launches))
+        self._memory.sweep(set(self._launches))
         self._watcher = asyncio.create_task(self._watch_memory(), name="machine-memory")
 
     async def stop(self, *, keep: bool) -> None:
@@ -167,16 +131,15 @@ class LocalMachine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._zygotes.close(end=not keep)
         await self._killer.close()
-        if self._groups is not None and not keep:
-            self._groups.sweep(set())
-            self._groups.close()
+        if not keep:
+            self._memory.close()
 
     async def warm(self, interpreter: str) -> dict[str, Any]:
         """Start the zygote of an environment ahead of its first launch, and return what it says of itself: `mode`
         (`fork` or `spawn`), `why` it spawns, `sdk` and `python` versions. Raises LaunchError."""
         return (await self._zygote(interpreter)).hello
 
-    async def _recall(self, token: str, listed: tuple[Zygote, dict[str, Any]] | None) -> _Launch | None:
+    async def _recall(self, token: str, listed: tuple[Zygote, dict[str, Any]] | None) -> Launch | None:
         """Take up one launch of an earlier server. Returned are those whose tree must be ended first."""
         facts = Facts(self._state_dir, token)
         request, claim, ended, kill = facts.request(), facts.claim(), facts.exit(), facts.kill()
@@ -184,7 +147,7 @@ class LocalMachine:
             if listed is None and claim is None:
                 facts.remove(keep_work=False, kept=0)
             return None
-        launch = _Launch(spec=request.spec, facts=facts, state=ProcessState.UNKNOWN)
+        launch = Launch(spec=request.spec, facts=facts, state=ProcessState.UNKNOWN)
         if kill is not None:
             launch.killed, launch.out_of_memory = ("" if kill.out_of_memory else kill.why), kill.out_of_memory
         if ended is None and listed is not None and listed[1]["exit"]:
@@ -194,7 +157,7 @@ class LocalMachine:
             zygote, child = listed
             launch.zygote = zygote
             self._runs(launch, child["pid"], child["start"])
-            self._budget.adopt(self._claim(launch.spec))
+            self._budget.adopt(claim_of(launch.spec))
             if kill is not None:
                 self._spawn(self._end(launch, kill.grace))
             return None
@@ -216,7 +179,7 @@ class LocalMachine:
         # Nothing was started. Only who asks for it again knows that it is still wanted, and has its secrets.
         return None
 
-    async def _end_orphan(self, launch: _Launch) -> None:
+    async def _end_orphan(self, launch: Launch) -> None:
         if launch.exit is not None:
             await self._finish(launch, ProcessState.EXITED, "")
             return
@@ -253,7 +216,7 @@ class LocalMachine:
                 "InterpreterNotFound",
                 f"There is no Python to run it at {spec.interpreter}. Give one that has the flyte package installed.",
             )
-        claim, note = self._budget.fit(self._claim(spec))
+        claim, note = self._budget.fit(claim_of(spec))
         zygote = await self._zygote(spec.interpreter)
         if Path(spec.argv[0]).name == "a0" and not zygote.hello.get("sdk"):
             raise LaunchError(
@@ -268,7 +231,7 @@ class LocalMachine:
         crash_point("launch.after-request")
         if spec.token in self._launches:
             return  # discovered meanwhile, see `_discover`
-        launch = _Launch(spec=spec, facts=facts, state=ProcessState.WAITING, note=note)
+        launch = Launch(spec=spec, facts=facts, state=ProcessState.WAITING, note=note)
         self._know(launch)
         self._budget.add(claim)
         self._admit()
@@ -280,17 +243,6 @@ class LocalMachine:
             raise LaunchError(
                 "InterpreterNotUsable", f"No process can be started with {interpreter}: {error}"
             ) from error
-
-    def _claim(self, spec: LaunchSpec) -> Claim:
-        return Claim(
-            token=spec.token,
-            name=f"{spec.action.run}/{spec.action.action}",
-            run=str(spec.action.run_id),
-            cpus=spec.cpus,
-            memory=spec.memory,
-            gpus=spec.gpus,
-            depth=spec.depth,
-        )
 
     def _admit(self) -> None:
         if self._stopping:
@@ -314,15 +266,15 @@ class LocalMachine:
                 token=spec.token,
                 folder=str(launch.facts.folder),
                 argv=spec.argv,
-                env=self._environment(spec),
+                env=environment(launch, self._marker),
                 interpreter=spec.interpreter,
                 attempt=spec.attempt,
                 log_path=spec.log_path,
                 log_limit=spec.log_limit,
-                cgroups=self._limit(launch),
+                cgroups=self._memory.enter(launch),
             )
             crash_point("launch.after-fork")
-        except ZygoteError as error:
+        except (ZygoteError, OSError) as error:
             # It may have forked before it died. Without the claim that child will not go on; with it, it is ended.
             await self._finish(launch, ProcessState.LOST, str(error))
             return
@@ -343,7 +295,7 @@ class LocalMachine:
         else:
             await self._refused(launch)
 
-    async def _refused(self, launch: _Launch) -> None:
+    async def _refused(self, launch: Launch) -> None:
         """Someone else holds the claim: we, having called it off, or an earlier child that is gone."""
         if launch.killed:
             launch.facts.call_off()  # it was ended before it had made its claim, and nobody may make it now
@@ -355,34 +307,6 @@ class LocalMachine:
         else:
             launch.pid, launch.start = claim.pid, claim.start
             await self._finish(launch, ProcessState.LOST, "it had been started before, and nobody saw how it ended")
-
-    def _environment(self, spec: LaunchSpec) -> dict[str, str]:
-        env = {**spec.env, **spec.secret_env}
-        env["PATH"] = os.pathsep.join([str(Path(spec.interpreter).parent), env.get("PATH") or os.defpath])
-        if not env.get("HOME"):
-            with contextlib.suppress(KeyError):
-                env["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
-        env.setdefault("HOME", str(self._state_dir / spec.token / "work"))
-        env.setdefault("PYTHONUNBUFFERED", "1")
-        env[TOKEN_VARIABLE] = spec.token
-        env[DATA_VARIABLE] = self._marker
-        return env
-
-    def _limit(self, launch: _Launch) -> list[str]:
-        """Set up the memory limit, and return the files by which the child enters its control group."""
-        limit = launch.spec.memory_limit
-        if not limit:
-            return []
-        if self._groups is not None:
-            try:
-                folder = self._groups.make(launch.spec.token, limit)
-                launch.limited = "cgroup"
-                return [str(folder / "cgroup.procs")]
-            except OSError as error:
-                self._log.warning("cgroup_failed", token=launch.spec.token, error=str(error))
-        if self._limits_mode != "off":
-            launch.limited = "watchdog"
-        return []
 
     # - what the zygotes tell -
 
@@ -419,25 +343,17 @@ class LocalMachine:
             if launch.zygote is zygote and launch.state in _RUNNING:
                 self._spawn(self._finish(launch, ProcessState.LOST, "its supervisor died, so it was ended"))
 
-    def _runs(self, launch: _Launch, pid: int, start: int) -> None:
+    def _runs(self, launch: Launch, pid: int, start: int) -> None:
         launch.pid, launch.start = pid, start
         claim = launch.facts.claim()
         at = claim.at if claim and claim.pid == pid else None
         launch.started_at = dt.datetime.fromtimestamp(at, dt.UTC) if at else dt.datetime.now(dt.UTC)
-        if not launch.limited and launch.spec.memory_limit:
-            self._relimit(launch)
+        self._memory.find_again(launch)
         self._change(launch, ProcessState.RUNNING)
-
-    def _relimit(self, launch: _Launch) -> None:
-        """Find again what limits a launch that an earlier server started."""
-        if self._groups is not None and self._groups.folder(launch.spec.token).is_dir():
-            launch.limited = "cgroup"
-        elif self._limits_mode != "off":
-            launch.limited = "watchdog"
 
     # - the end -
 
-    async def _finish(self, launch: _Launch, state: ProcessState, reason: str) -> None:
+    async def _finish(self, launch: Launch, state: ProcessState, reason: str) -> None:
         """The first process has ended or is given up: end what is left of the tree, then say so. Only then, so that
         no second attempt runs beside remains of the first."""
         if launch.finishing or launch.state in _ENDED:
@@ -446,12 +362,12 @@ class LocalMachine:
         if state is ProcessState.LOST:
             launch.facts.call_off()
         if state is ProcessState.LOST or launch.exit is None or launch.exit.strays or launch.ending:
-            await self._killer.end(self._root(launch), grace=0.0)
+            await self._killer.end(self._memory.root(launch), grace=0.0)
         if state is ProcessState.LOST:
             late = launch.facts.exit()
             if late is not None:
                 state, reason, launch.exit = ProcessState.EXITED, "", late
-        self._leave_group(launch)
+        self._memory.leave(launch)
         if launch.exit is not None:
             launch.started_at = dt.datetime.fromtimestamp(launch.exit.started_at, dt.UTC)
         if reason:
@@ -459,25 +375,7 @@ class LocalMachine:
         self._set_ended(launch, state, reason)
         self._admit()
 
-    def _leave_group(self, launch: _Launch) -> None:
-        if self._groups is None:
-            return
-        token = launch.spec.token
-        if not self._groups.folder(token).is_dir():
-            return
-        if self._groups.kills(token) and not launch.killed and not launch.out_of_memory:
-            launch.out_of_memory = True
-            launch.facts.write_kill("out of memory", out_of_memory=True)
-            with contextlib.suppress(OSError):
-                logs.append_note(launch.spec.log_path, self._out_of_memory(launch))
-        if not self._groups.release(token):
-            self._busy_groups.add(token)
-
-    @staticmethod
-    def _out_of_memory(launch: _Launch) -> str:
-        return f"killed: out of memory (limit {size(launch.spec.memory_limit)})"
-
-    def _set_ended(self, launch: _Launch, state: ProcessState, reason: str) -> None:
+    def _set_ended(self, launch: Launch, state: ProcessState, reason: str) -> None:
         self._budget.remove(launch.spec.token)
         # What this attempt waited for says nothing of the next.
         self._waiting.discard(launch.spec.action)
@@ -509,27 +407,18 @@ class LocalMachine:
         await self._note(launch, f"ending it: {why}")
         await self._end(launch, grace)
 
-    async def _end(self, launch: _Launch, grace: float) -> None:
+    async def _end(self, launch: Launch, grace: float) -> None:
         launch.ending = True
         if launch.state is ProcessState.STARTING:
             # Either the child has made its claim, or it never will. Which of these, the zygote is about to say.
             launch.facts.call_off()
             await launch.answered.wait()
-        await self._killer.end(self._root(launch), grace=grace)
+        await self._killer.end(self._memory.root(launch), grace=grace)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(launch.ended.wait(), EXIT_SECONDS)
         if launch.state not in _ENDED:
             await self._finish(launch, ProcessState.LOST, "it was ended, and its supervisor did not say how")
         await launch.ended.wait()
-
-    def _root(self, launch: _Launch) -> Root:
-        group = self._groups.folder(launch.spec.token) if self._groups is not None else None
-        return Root(
-            token=launch.spec.token,
-            pid=launch.pid,
-            start=launch.start,
-            cgroup=str(group) if group is not None and group.is_dir() else "",
-        )
 
     async def forget(self, token: str, *, keep_work: bool = False) -> None:
         launch = self._launches.get(token)
@@ -552,16 +441,9 @@ class LocalMachine:
     async def _watch_memory(self) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if self._groups is not None:
-                self._busy_groups -= {token for token in self._busy_groups if self._groups.release(token)}
             running = [x for x in self._launches.values() if x.state is ProcessState.RUNNING and not x.ending]
             try:
-                over = [
-                    x for x in running if x.limited == "cgroup" and self._groups and self._groups.kills(x.spec.token)
-                ]
-                watched = [launch for launch in running if launch.limited == "watchdog"]
-                if watched:
-                    over += await asyncio.to_thread(self._over_limit, watched)
+                over = await self._memory.look(running)
             except OSError as error:
                 self._log.warning("memory_watch_failed", error=str(error))
                 continue
@@ -569,15 +451,10 @@ class LocalMachine:
                 if launch.state is ProcessState.RUNNING and not launch.ending:
                     self._spawn(self._end_out_of_memory(launch))
 
-    def _over_limit(self, launches: list[_Launch]) -> list[_Launch]:
-        table = ProcessTable.read(self._marker)
-        return [x for x in launches if memory(table.tree(self._root(x)), x.spec.memory_limit) > x.spec.memory_limit]
-
-    async def _end_out_of_memory(self, launch: _Launch) -> None:
-        launch.out_of_memory = True
-        launch.ending = True
+    async def _end_out_of_memory(self, launch: Launch) -> None:
+        launch.ending = launch.out_of_memory = True
         launch.facts.write_kill("out of memory", out_of_memory=True)
-        await self._note(launch, self._out_of_memory(launch))
+        await self._note(launch, out_of_memory(launch.spec))
         await self._end(launch, 0.0)
 
     # - looking -
@@ -591,20 +468,7 @@ class LocalMachine:
             reason = self._budget.reason(token)
         if launch.note:
             reason = f"{reason}; {launch.note}" if reason else launch.note
-        ended = launch.exit
-        return ProcessStatus(
-            state=launch.state,
-            reason=reason,
-            pid=launch.pid,
-            started_at=launch.started_at,
-            ended_at=dt.datetime.fromtimestamp(ended.ended_at, dt.UTC) if ended else None,
-            exit_code=ended.code if ended else None,
-            signal=ended.signal if ended else None,
-            out_of_memory=launch.out_of_memory,
-            killed=launch.killed,
-            max_rss=ended.max_rss if ended else 0,
-            cpu_seconds=ended.cpu_seconds if ended else 0.0,
-        )
+        return status_of(launch, reason)
 
     def set_waiting(self, action: ActionId, waiting: bool) -> None:
         if waiting:
@@ -628,11 +492,11 @@ class LocalMachine:
 
     # - helpers -
 
-    def _know(self, launch: _Launch) -> None:
+    def _know(self, launch: Launch) -> None:
         self._launches[launch.spec.token] = launch
         self._by_action[launch.spec.action].add(launch.spec.token)
 
-    def _change(self, launch: _Launch, state: ProcessState) -> None:
+    def _change(self, launch: Launch, state: ProcessState) -> None:
         if state is launch.state:
             return
         launch.state = state
@@ -653,7 +517,7 @@ class LocalMachine:
                 except Exception:
                     self._log.exception("on_change_failed", action=str(action))
 
-    async def _note(self, launch: _Launch, text: str) -> None:
+    async def _note(self, launch: Launch, text: str) -> None:
         """A line of ours in the log of the launch, by its zygote while that writes there, else by us."""
         written = False
         if launch.zygote is not None and not launch.zygote.lost:
