@@ -128,7 +128,7 @@ async def report(run: str, action: str = "a0", attempt: int | None = None) -> st
 
 async def io(run: str, action: str = "a0") -> dict[str, Any]:
     it = await remote.ActionDetails.get.aio(run_name=run, name=action)
-    given, made = await it.inputs.aio(), await it.outputs.aio()
+    given, made = await it.inputs(), await it.outputs()
     return {"inputs": {k: plain(v) for k, v in given.items()}, "outputs": [plain(v) for v in made]}
 
 

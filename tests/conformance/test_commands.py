@@ -2,7 +2,6 @@
 
 import pytest
 
-
 FINISHED = pytest.mark.submits("hello", "main", "--n", "3", options=("--name", "for-commands", "--label", "bird=wren"))
 
 
@@ -88,6 +87,7 @@ def test_a_run_or_action_that_does_not_exist_is_named(server, run):
                     ("get", "action", run, "nosuchaction"), ("rerun", "nosuchrun")):  # fmt: skip
         result = server.flyte(*command, check=False)
         assert result.code != 0 and command[-1] in result.flat, (command, result.text)
+    assert "there is no run 'nosuchrun'" in server.flyte("rerun", "nosuchrun", check=False).flat  # it exits with 0
 
 
 def test_inputs_that_are_missing_or_of_the_wrong_type_never_become_a_run(server):

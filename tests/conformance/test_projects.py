@@ -1,5 +1,6 @@
 """Projects keep runs of the same name apart."""
 
+import concurrent.futures
 import json
 import pathlib
 import sys
@@ -10,22 +11,26 @@ HERE = pathlib.Path(__file__).parent
 
 
 def test_two_runs_of_the_same_name_in_two_projects_go_on_at_once(server, tmp_path):
-    for project in ("north", "south"):
+    def submit(project):
         server.flyte("create", "project", "--id", project, "--name", project.title())
-    listed = server.flyte("get", "project")
-    assert "north" in listed.flat and "south" in listed.flat
-    assert "North" in server.flyte("get", "project", "north").flat
-
-    for project in ("north", "south"):
         options = ("--project", project, "--domain", "development", "--name", "twin")
-        assert server.start("who", "main", "--folder", str(tmp_path), "--others", "2", options=options) == "twin"
-    for project in ("north", "south"):
+        return server.start("who", "main", "--folder", str(tmp_path), "--others", "2", options=options)
+
+    def read(project):
         reader = (sys.executable, str(HERE / "readback.py"), str(server.data / "flyte.yaml"), "twin")
         result = server.run(*reader, "--wait", "--project", project)
-        seen = json.loads(result.out.splitlines()[-1])
-        assert seen["outputs"] == [[project, "twin", project]]
-        assert [(a["phase"], a["attempts"]) for a in seen["actions"].values()] == [("SUCCEEDED", 1)] * 2
-        assert "twin" in server.flyte("get", "run", "--project", project, "--domain", "development").flat
+        return json.loads(result.out.splitlines()[-1])
+
+    projects = ["north", "south"]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        assert list(pool.map(submit, projects)) == ["twin", "twin"]
+        for project, seen in zip(projects, pool.map(read, projects), strict=True):
+            assert seen["outputs"] == [[project, "twin", project]]
+            assert [(a["phase"], a["attempts"]) for a in seen["actions"].values()] == [("SUCCEEDED", 1)] * 2
+    assert server.flyte("get", "project").flat.count("North") == 1
+    assert "South" in server.flyte("get", "project", "south").flat
+    assert "twin" in server.flyte("get", "run", "--project", "north", "--domain", "development").flat
+    assert "twin" not in server.flyte("get", "run", "--limit", "200").flat
 
 
 @pytest.mark.submits("simple_types", "no_value", options=("--name", "taken"))
