@@ -149,10 +149,13 @@ class Sdk:
 
     @staticmethod
     def threads() -> None:
-        count = len(os.listdir("/proc/self/task"))
-        if count != 1:
-            names = ", ".join(thread.name for thread in threading.enumerate())
-            raise Unforkable(f"{count} threads are running ({names}), and only one may when forking")
+        """Make sure that there is one thread. A joined one may still be on its way out of the kernel: wait for that."""
+        give_up = time.monotonic() + 5.0
+        while (count := len(os.listdir("/proc/self/task"))) != 1:
+            if threading.active_count() > 1 or time.monotonic() > give_up:
+                names = ", ".join(thread.name for thread in threading.enumerate())
+                raise Unforkable(f"{count} threads are running ({names}), and only one may when forking")
+            time.sleep(0.001)
 
     def revive(self) -> None:
         """In the child: start again what was stopped."""
