@@ -282,6 +282,15 @@ async def test_a_trace_that_failed_can_succeed_later_but_not_the_other_way(plane
     assert (update.phase, update.output_uri) == (ActionPhase.SUCCEEDED, "/t/outputs.pb")
 
 
+async def test_a_trace_out_of_time_or_before_its_end_is_refused(plane):
+    await plane.create("run")
+    odd = trace()
+    odd.start_time.nanos = -1
+    assert (await refused(plane.enqueue("run", "t1", trace=odd))).code is Code.INVALID_ARGUMENT
+    running = trace(ActionPhase.RUNNING)
+    assert "before its end" in (await refused(plane.enqueue("run", "t1", trace=running))).message
+
+
 async def test_a_watch_of_a_traces_details_ends_by_itself(plane):
     await plane.create("run")
     await plane.enqueue("run", "t1", trace=trace())

@@ -97,7 +97,7 @@ async def test_messages_with_any_content_are_answered_or_refused_in_words(plane,
     assert wrong == {}
 
 
-TEXTS = ["default", "development", "run", "a0", "", "../..", "ü\n", "x" * 300, "local", "1", "env.main"]
+TEXTS = ["default", "development", "run", "a0", "", "../..", "ü\n", "x" * 300, "local", "1", "9" * 40, "env.main"]
 
 
 def filled(kind, rng: random.Random, depth: int = 0):
@@ -136,5 +136,5 @@ def some_value(field, rng: random.Random):
         case field.CPPTYPE_DOUBLE | field.CPPTYPE_FLOAT:
             return rng.choice([0.0, -1.5, 1e300])
         case field.CPPTYPE_UINT32 | field.CPPTYPE_UINT64:
-            return rng.choice([0, 1, 2**31])
-    return rng.choice([0, 1, -1, 2**31 - 1])
+            return rng.choice([0, 1, 2**32 - 1, 2**64 - 1 if field.cpp_type == field.CPPTYPE_UINT64 else 2])
+    return rng.choice([0, 1, -1, 2**31 - 1, 2**63 - 1 if field.cpp_type == field.CPPTYPE_INT64 else 2])

@@ -114,6 +114,7 @@ async def test_pages_are_complete_and_end(some):
         ({"limit": 201}, "at most 200"),
         ({"token": "-1"}, "token"),
         ({"token": "x"}, "token"),
+        ({"token": "9" * 40}, "token"),
         ({"filters": [where("nothing", Filter.EQUAL, "x")]}, "no field 'nothing'"),
         ({"filters": [where("phase", Filter.EQUAL)]}, "has no value"),
         ({"filters": [where("phase", Filter.EQUAL, "x")]}, "phase"),

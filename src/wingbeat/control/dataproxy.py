@@ -96,7 +96,7 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
         longest = dt.timedelta(seconds=self._settings.upload_seconds)
         if not request.HasField("expires_in"):
             return longest
-        asked: dt.timedelta = request.expires_in.ToTimedelta()
+        asked = wire.from_duration(request.expires_in)
         if asked <= dt.timedelta(0):
             raise InvalidRequest("a link must be valid for some time")
         return min(asked, longest)

@@ -19,7 +19,7 @@ from wingbeat.control.errors import Gone, InvalidRequest
 from wingbeat.control.names import check_action_name
 from wingbeat.control.taskactions import child_action, child_record
 from wingbeat.database import Connection, Database, RecordNotFound, Records, get_record, insert_record
-from wingbeat.resources import ActionId, ActionPhase, ActionRecord, ActionType, ErrorInfo, TaskAction
+from wingbeat.resources import TERMINAL_PHASES, ActionId, ActionPhase, ActionRecord, ActionType, ErrorInfo, TaskAction
 from wingbeat.storage import ObjectMissing, OutsideStorage, Storage
 from wingbeat.stores import AlreadyExists, Conflict, NotFound, Store
 
@@ -92,9 +92,10 @@ class Enqueuer:
         """A trace is over when it is told of; only its record is kept. One that failed may come again, with a better
         end: the SDK runs what failed for a passing reason again in the next attempt."""
         trace = request.trace
-        phase = ActionPhase(trace.phase) if trace.phase else ActionPhase.SUCCEEDED
-        if not phase.terminal:
-            raise InvalidRequest(f"trace {id} is told of before its end (phase {phase.name})")
+        number = trace.phase or ActionPhase.SUCCEEDED
+        if number not in TERMINAL_PHASES:
+            raise InvalidRequest(f"trace {id} is told of before its end (phase {number})")
+        phase = ActionPhase(number)
         at = now()
         record = ActionRecord(
             id=id,

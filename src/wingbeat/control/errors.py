@@ -89,6 +89,8 @@ CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (stores.Unavailable, Code.UNAVAILABLE),
     (ObjectMissing, Code.NOT_FOUND),
     (OutsideStorage, Code.INVALID_ARGUMENT),
+    # Numbers that no column holds.
+    (OverflowError, Code.INVALID_ARGUMENT),
     (asyncio.CancelledError, Code.UNAVAILABLE),
 )
 

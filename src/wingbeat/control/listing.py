@@ -16,6 +16,8 @@ from wingbeat.database.times import to_micros
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
+MAX_TOKEN = 15
+"""Digits."""
 
 
 def page(request: Any) -> tuple[int, int]:
@@ -25,11 +27,14 @@ def page(request: Any) -> tuple[int, int]:
         raise InvalidRequest(
             f"limit {limit} is too large: at most {MAX_LIMIT} are returned at once, page with the token"
         )
-    if not request.token:
-        return limit, 0
-    if not (request.token.isascii() and request.token.isdigit()):
-        raise InvalidRequest(f"the token {request.token[:60]!r} is not one that this server gave")
-    return limit, int(request.token)
+    return limit, read_token(request.token)
+
+
+def read_token(token: str) -> int:
+    """The offset that a token stands for. Raises InvalidRequest for one that was not given here."""
+    if token and not (token.isascii() and token.isdigit() and len(token) <= MAX_TOKEN):
+        raise InvalidRequest(f"the token {token[:60]!r} is not one that this server gave")
+    return int(token or 0)
 
 
 def next_token(rows: list[Any], limit: int, offset: int) -> str:

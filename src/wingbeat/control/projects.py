@@ -20,6 +20,7 @@ from flyteidl2.project.project_service_pb2 import (
 
 from wingbeat.control.clock import now_micros
 from wingbeat.control.errors import Exists, InvalidRequest, Missing, NotNow
+from wingbeat.control.listing import read_token
 from wingbeat.control.settings import ControlSettings
 from wingbeat.database import Connection, Database
 from wingbeat.resources import normalize_org
@@ -162,9 +163,7 @@ class ProjectApi(ProjectService):  # type: ignore[misc]
                 raise InvalidRequest(f"projects cannot be sorted by {request.sort_by.key!r}")
             direction = " DESC" if request.sort_by.direction == Sort.DESCENDING else ""
             order = f"{_FIELDS[request.sort_by.key]}{direction}, id"
-        if request.token and not request.token.isdigit():
-            raise InvalidRequest(f"the token {request.token[:60]!r} is not one that this server gave")
-        offset, limit = int(request.token or 0), request.limit or 1_000_000
+        offset, limit = read_token(request.token), request.limit or 1_000_000
         sql = f"SELECT {_COLUMNS} FROM projects WHERE {' AND '.join(parts)} ORDER BY {order} LIMIT ? OFFSET ?"
         rows = await self._db.read(lambda c: c.query(sql, (*params, limit + 1, offset)))
         response = ListProjectsResponse()

@@ -24,6 +24,7 @@ from flyteidl2.secret.secret_connect import SecretService
 from wingbeat.control import wire
 from wingbeat.control.clock import now_micros
 from wingbeat.control.errors import Exists, InvalidRequest, Missing
+from wingbeat.control.listing import read_token
 from wingbeat.database import Database
 from wingbeat.database.times import from_micros
 from wingbeat.resources import normalize_org
@@ -164,9 +165,7 @@ class SecretApi(SecretService):  # type: ignore[misc]
             if value := getattr(request, column):
                 parts.append(f"{column} = ?")
                 params.append(value)
-        if request.token and not request.token.isdigit():
-            raise InvalidRequest(f"the token {request.token[:60]!r} is not one that this server gave")
-        limit, offset = max(request.limit, 0) or 1_000_000, int(request.token or 0)
+        limit, offset = max(request.limit, 0) or 1_000_000, read_token(request.token)
         rows = await self._vault.find(
             " AND ".join(parts),
             (*params, limit + 1, offset),

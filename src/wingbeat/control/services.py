@@ -20,20 +20,22 @@ from flyteidl2.workflow.run_service_connect import RunServiceASGIApplication
 from flyteidl2.workflow.state_service_connect import StateServiceASGIApplication
 
 from wingbeat.control.actions import ActionsApi, QueueApi, StateApi
+from wingbeat.control.cluster import ClusterApi
 from wingbeat.control.codec import mount
 from wingbeat.control.dataproxy import DataProxyApi, Links
 from wingbeat.control.endings import Aborts, Signals
 from wingbeat.control.enqueue import Enqueuer
 from wingbeat.control.errors import ErrorInterceptor
 from wingbeat.control.feed import Feed
+from wingbeat.control.identity import IdentityApi, process_user
 from wingbeat.control.images import ImageApi, ImageChecker
 from wingbeat.control.logs import LogSource, NoLogs
 from wingbeat.control.projects import ProjectApi, Projects
 from wingbeat.control.runs import RunApi
 from wingbeat.control.secrets import SecretApi, Vault
 from wingbeat.control.settings import ControlSettings
-from wingbeat.control.small import ClusterApi, IdentityApi, SettingsApi, process_user
 from wingbeat.control.specs import Specs
+from wingbeat.control.stored_settings import SettingsApi
 from wingbeat.control.submit import Submission
 from wingbeat.control.tasks import TaskApi
 from wingbeat.control.triggers import TriggerApi

@@ -90,7 +90,19 @@ def template_task_id(template: Any) -> TaskId:
 
 
 def from_timestamp(message: Any) -> dt.datetime:
-    return message.ToDatetime(tzinfo=dt.UTC)  # type: ignore[no-any-return]
+    """Raises InvalidRequest for a time out of range."""
+    try:
+        return message.ToDatetime(tzinfo=dt.UTC)  # type: ignore[no-any-return]
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(f"this is no time: {error}") from None
+
+
+def from_duration(message: Any) -> dt.timedelta:
+    """Raises InvalidRequest for a duration out of range."""
+    try:
+        return message.ToTimedelta()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest(f"this is no duration: {error}") from None
 
 
 # --- small parts
@@ -150,10 +162,6 @@ def action_output_uri(record: ActionRecord) -> str:
 
 
 # --- actions
-
-
-def function_name(record: ActionRecord) -> str:
-    return record.name
 
 
 def action_metadata(record: ActionRecord, spec: bytes = b"") -> Any:

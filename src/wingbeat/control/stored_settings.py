@@ -1,15 +1,9 @@
-"""The services that need a line or two: which cluster, who am I, and the settings of a scope."""
+"""The settings of an organisation, a domain, a project: kept and versioned. Runs do not take them over yet."""
 
 from __future__ import annotations
 
-import getpass
-import os
 from typing import Any
 
-from flyteidl2.auth.identity_connect import IdentityService
-from flyteidl2.auth.identity_pb2 import UserInfoResponse
-from flyteidl2.cluster.payload_pb2 import SelectClusterResponse
-from flyteidl2.cluster.service_connect import ClusterService
 from flyteidl2.settings.settings_definition_pb2 import Settings, SettingsKey
 from flyteidl2.settings.settings_service_connect import SettingsService
 from flyteidl2.settings.settings_service_pb2 import (
@@ -27,32 +21,7 @@ Scope = tuple[str, str, str]
 """Organisation, domain, project."""
 
 
-def process_user() -> str:
-    """The name of the user who owns this process; its uid where it has none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid()) if hasattr(os, "getuid") else "user"
-
-
-class ClusterApi(ClusterService):  # type: ignore[misc]
-    async def select_cluster(self, request: Any, ctx: Any) -> Any:
-        """Always this server: an empty endpoint makes clients stay on the connection that they have."""
-        return SelectClusterResponse()
-
-
-class IdentityApi(IdentityService):  # type: ignore[misc]
-    def __init__(self, user: str) -> None:
-        self._user = user
-
-    async def user_info(self, request: Any, ctx: Any) -> Any:
-        """Whoever may call is the user that owns the server."""
-        return UserInfoResponse(subject=self._user, name=self._user, preferred_username=self._user)
-
-
 class SettingsApi(SettingsService):  # type: ignore[misc]
-    """Kept and versioned. Runs do not take them over yet."""
-
     def __init__(self, db: Database) -> None:
         self._db = db
 
