@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 from faults_support import check_nothing_left, overlaps, stamps, starts, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def waiting(server, folder, n):
+    """A parent and `n` children, which end once there is a file `go` beside their stamps."""
+    return server.start("flock", "waiting", "--folder", str(folder), "--gate", str(folder.parent / "go"), "--n", str(n))
+
+
+def let_go(folder):
+    (folder.parent / "go").touch()
 
 
 def begun(folder, n):
@@ -17,11 +27,12 @@ def begun(folder, n):
 
 def test_a_stop_interrupts_actions_and_the_next_start_resumes_them_at_no_charge(server, folder):
     server.up("--cpus", "4")
-    run = server.start("flock", "waiting", "--folder", str(folder), "--n", "3", "--seconds", "6")
+    run = waiting(server, folder, 3)
     begun(folder, 4)
     server.stop()
     assert not server.processes()
     assert all(len(each) == 1 for each in stamps(folder).values()), "nothing has ended by itself"
+    let_go(folder)
     server.up("--cpus", "4")
     seen = server.details(run)
     assert seen["phase"] == "SUCCEEDED"
@@ -37,22 +48,24 @@ def test_a_stop_interrupts_actions_and_the_next_start_resumes_them_at_no_charge(
 
 def test_many_stops_in_a_row_do_not_use_up_any_budget(server, folder):
     server.up("--cpus", "4")
-    run = server.start("flock", "waiting", "--folder", str(folder), "--n", "1", "--seconds", "4")
+    run = waiting(server, folder, 1)
     for times in range(5):
-        until(lambda n=times: sum(map(len, stamps(folder).values())) >= 2 * (n + 1), 60, "both run")
+        until(lambda n=times: sum(map(len, stamps(folder).values())) == 2 * (n + 1), 60, "both run")
         server.stop()
         server.up("--cpus", "4")
+    let_go(folder)
     assert server.summary(run)["phases"] == {"SUCCEEDED": 2}
     check_nothing_left(server)
 
 
 def test_tasks_that_a_stop_left_alone_go_on_as_the_same_processes(server, folder):
     server.up("--cpus", "4")
-    run = server.start("flock", "waiting", "--folder", str(folder), "--n", "2", "--seconds", "12")
+    run = waiting(server, folder, 2)
     before = {name: each[0].pid for name, each in begun(folder, 3).items()}
     server.stop("--keep-tasks")
     assert {*before.values()} <= {*server.processes()}
     server.up("--cpus", "4")
+    let_go(folder)
     seen = server.details(run)
     assert seen["phase"] == "SUCCEEDED"
     assert {a["attempts"] for a in seen["actions"].values()} == {1}
@@ -64,9 +77,10 @@ def test_tasks_that_a_stop_left_alone_go_on_as_the_same_processes(server, folder
 
 def test_a_waiting_parent_hears_of_children_that_ended_while_the_server_was_dead(server, folder):
     server.up("--cpus", "4")
-    run = server.start("flock", "waiting", "--folder", str(folder), "--n", "2", "--seconds", "3")
+    run = waiting(server, folder, 2)
     begun(folder, 3)
     server.kill()
+    let_go(folder)
     until(lambda: sum(len(each) == 2 for each in stamps(folder).values()) == 2, 30, "both children have ended")
     server.up("--cpus", "4")
     seen = server.details(run)
@@ -102,15 +116,14 @@ def test_ten_servers_in_a_row_are_killed_and_one_run_ends(server, folder, flock)
 
 
 def test_a_terminated_server_ends_like_a_stopped_one(server, folder):
-    import os
-
     server.up("--cpus", "4")
-    run = server.start("flock", "waiting", "--folder", str(folder), "--n", "1", "--seconds", "4")
+    run = waiting(server, folder, 1)
     begun(folder, 2)
     pid = server.pid
     os.kill(pid, signal.SIGTERM)
     server.wait_gone(pid)
     assert not server.processes()
+    let_go(folder)
     server.up("--cpus", "4")
     assert server.summary(run)["phases"] == {"SUCCEEDED": 2}
     check_nothing_left(server)

@@ -68,8 +68,8 @@ def test_uploads_and_a_run_go_on_after_the_data_process_is_killed(server, folder
     os.kill(before, signal.SIGKILL)
     until(lambda: [p for p in server.data_processes() if p != before], 30, "another data process")
     # Needs an upload of its code.
-    second = server.start("flock", "waiting", "--folder", str(folder), "--n", "1", "--seconds", "0.1")
-    assert server.summary(second)["phase"] == "SUCCEEDED"
+    second = server.start("flock", "leaf", "--i", "7", "--folder", str(folder.parent), "--seconds", "0")
+    assert server.summary(second)["outputs"] == [7]
     seen = server.summary(run)
     assert (seen["phase"], seen["outputs"]) == ("SUCCEEDED", [flock.expected(N)])
     check_nothing_left(server)

@@ -1,12 +1,16 @@
-"""Runs inside task processes: makes `File.from_local` and `Dir.from_local` copy into a local raw-data folder.
+"""Runs inside task processes, where data lies in a plain folder: copies what would stay behind, writes whole files.
 
 Where the raw-data prefix is a plain path, the SDK takes a shortcut: the two `from_local` (and their `_sync` twins)
 copy nothing and give back the path they were called with. A file made in a temporary folder is then gone before anyone
-reads it. On a cluster the same call uploads. This file restores that: it wraps the four public methods, copies with
-the system's fast copy, and lets the SDK do all the rest. See docs/decisions/0003-raw-data.md.
+reads it. On a cluster the same call uploads. This file restores that for `File` and `Dir`: it wraps the four public
+methods, copies with the system's fast copy, and lets the SDK do all the rest. See docs/decisions/0003-raw-data.md.
 
 A `DataFrame` that came as an input is also left where it is: for a local path the SDK would copy it each time that it
 is opened or passed on, under a new name, which costs time and every cache hit behind it.
+
+Inputs, outputs, errors and reports appear whole or not at all. The SDK writes them in place, which object stores make
+atomic and a folder does not: a process that is killed, or a disk that fills up, would leave half an `outputs.pb` that
+counts as success, and a parent that is started again writes the inputs of its children anew while these read them.
 
 It is run by the task environment's own interpreter, where Wingbeat is not installed: standard library only, and
 nothing but `flyte` is imported. It is loaded by path, in one of two ways:
@@ -19,6 +23,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -26,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 _MARK = "_wingbeat_copies"
+_numbers = itertools.count()
 
 
 def _target(local_path: Any, name: str, remote_destination: Any) -> str | None:
@@ -131,6 +138,43 @@ def _install_frames() -> str:
     return ""
 
 
+def _put_whole(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Around `put_stream`: bytes for a plain path are written beside it and renamed."""
+
+    @functools.wraps(original)
+    async def put_stream(data_iterable: Any, *, to_path: Any = None, **kwargs: Any) -> str:
+        if not isinstance(data_iterable, bytes) or not str(to_path or "").startswith("/"):
+            return str(await original(data_iterable, to_path=to_path, **kwargs))
+        target = Path(to_path)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.{next(_numbers)}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data_iterable)
+            temporary.replace(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return str(to_path)
+
+    return put_stream
+
+
+def _install_whole() -> str:
+    """Answers like `install`."""
+    from flyte import storage
+
+    original = getattr(storage, "put_stream", None)
+    if not inspect.iscoroutinefunction(original):
+        return "flyte.storage has no put_stream"
+    if not {"data_iterable", "to_path"} <= set(inspect.signature(original).parameters):
+        return "flyte.storage.put_stream takes other arguments"
+    if not getattr(original, _MARK, False):
+        wrapper = _put_whole(original)
+        setattr(wrapper, _MARK, True)
+        storage.put_stream = wrapper
+    return ""
+
+
 def install() -> str:
     """Wrap the four methods, once. Answers "" when that is done, otherwise why this SDK does not fit."""
     try:
@@ -156,7 +200,7 @@ def install() -> str:
         wrapper = _wrap(function, tree=owner is Dir)
         setattr(wrapper, _MARK, True)
         setattr(owner, name, classmethod(wrapper))
-    return _install_frames()
+    return _install_whole() or _install_frames()
 
 
 def main(argv: list[str]) -> None:

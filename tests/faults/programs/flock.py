@@ -86,15 +86,16 @@ def expected(n: int) -> int:
 
 
 @env.task
-def sleeper(folder: str, seconds: float) -> int:
-    """Its pid, and it lives for a while."""
+def patient(folder: str, gate: str) -> int:
+    """Its pid, once there is a file at `gate`."""
     with Stamped(folder):
-        time.sleep(seconds)
+        while not pathlib.Path(gate).exists():
+            time.sleep(0.05)
         return os.getpid()
 
 
 @env.task
-async def waiting(folder: str, n: int = 2, seconds: float = 8.0) -> list[int]:
+async def waiting(folder: str, gate: str, n: int = 2) -> list[int]:
     """Waits for children that take their time: its watch is open all the while."""
     with Stamped(folder):
-        return list(await asyncio.gather(*(sleeper.aio(folder, seconds) for _ in range(n))))
+        return list(await asyncio.gather(*(patient.aio(folder, gate) for _ in range(n))))
