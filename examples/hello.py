@@ -1,4 +1,4 @@
-"""The first workflow: `flyte --config <data-dir>/flyte.yaml run examples/hello.py main --n 3`."""
+"""A first workflow: each square is computed in a process of its own."""
 
 import flyte
 

@@ -30,11 +30,11 @@ def test_the_stronger_source_wins_and_is_named(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("WINGBEAT_CPUS", "2")
     settings = load_settings({"cpus": "3", "memory": None})
     assert (settings.cpus, settings.port, settings.project, settings.domains) == (3, 1002, "from-file", ("a", "b"))
-    assert {name: settings.origins[name] for name in ("cpus", "port", "project", "org")} == {
+    assert {name: settings.origins[name] for name in ("cpus", "port", "project", "host")} == {
         "cpus": "--cpus",
         "port": "WINGBEAT_PORT",
         "project": str(file),
-        "org": "default",
+        "host": "default",
     }
 
 

@@ -4,6 +4,8 @@ import importlib.util
 import pathlib
 import re
 
+from wingbeat.server.example import HELLO
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -21,6 +23,10 @@ def test_every_link_within_the_documentation_leads_somewhere():
             if "://" not in target and not (page.parent / target).exists():
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert broken == []
+
+
+def test_the_first_workflow_is_the_same_everywhere():
+    assert (ROOT / "examples" / "hello.py").read_text() == HELLO
 
 
 def test_the_readme_has_exactly_two_set_up_commands():

@@ -60,7 +60,7 @@ def describe(folder: DataFolder, info: ServerInfo) -> str:
     }
     if info.log:
         lines["Log"] = info.log
-    first = command("flyte", "--config", folder.client_config, "run", "hello.py", "main", "--n", "3")
+    first = command(*folder.first_command)
     width = max(len(name) for name in lines)
     rows = [f"  {click.style(f'{name:<{width}}', bold=True)}  {value}" for name, value in lines.items()]
     return "\n".join([*rows, "", "Run a first workflow:", f"  {first}"])

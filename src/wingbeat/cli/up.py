@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,8 @@ from wingbeat.cli.errors import CliError, command, explained
 from wingbeat.cli.interpreter import TaskPython, look_at
 from wingbeat.cli.options import as_arguments, setting_options, settings_of
 from wingbeat.cli.running import describe, endpoint_url, readiness, wait_until
-from wingbeat.server.folder import DataFolder, ServerInfo, free_port, port_is_free, process_start
+from wingbeat.resources import DEFAULT_ORG
+from wingbeat.server.folder import DataFolder, ServerInfo, listen, listen_near, port_is_free, process_start
 from wingbeat.server.settings import DEFAULT_PORT, Settings
 
 READY_SECONDS = 60.0
@@ -61,10 +63,13 @@ def _serve(settings: Settings, folder: DataFolder) -> int:
         return 0
     with held:
         python = _check_python(settings)
-        port = _choose_port(settings, folder)
+        # Held from here on: nobody else can take it, or answer for us, while the rest comes up.
+        listener = _listen(settings, folder)
+        port = int(listener.getsockname()[1])
         settings = settings.model_copy(update={"port": port})
         endpoint = endpoint_url(settings.host, port)
-        folder.write_client_config(endpoint, org=settings.org, project=settings.project, domain=settings.domains[0])
+        folder.write_client_config(endpoint, org=DEFAULT_ORG, project=settings.project, domain=settings.domains[0])
+        folder.write_example()
         info = ServerInfo(
             pid=os.getpid(),
             started=process_start(os.getpid()),
@@ -84,7 +89,7 @@ def _serve(settings: Settings, folder: DataFolder) -> int:
             # Only now: this import takes a while, and the checks above need none of it.
             from wingbeat.server.app import run_server
 
-            return int(run_server(settings))
+            return int(run_server(settings, listener))
         finally:
             folder.retract()
 
@@ -110,28 +115,35 @@ def _check_python(settings: Settings) -> TaskPython:
     return python
 
 
-def _choose_port(settings: Settings, folder: DataFolder) -> int:
+def _listen(settings: Settings, folder: DataFolder) -> socket.socket:
+    """A socket at the port that was asked for, else the one used before, else a free one."""
     if settings.port is not None:
-        if not port_is_free(settings.host, settings.port):
-            other = free_port(settings.host, settings.port)
-            raise CliError(
-                f"port {settings.port} on {settings.host} is taken by another program (set by "
-                f"{settings.origins['port']})",
-                command("wingbeat", "up", "--port", str(other)),
-            )
-        return settings.port
+        listener = listen(settings.host, settings.port)
+        if listener is None:
+            raise _port_taken(settings, settings.port)
+        return listener
     kept = folder.kept_port()
     if kept is None:
-        return free_port(settings.host, DEFAULT_PORT)
-    if port_is_free(settings.host, kept):
-        return kept
-    port = free_port(settings.host, DEFAULT_PORT)
+        return listen_near(settings.host, DEFAULT_PORT)
+    listener = listen(settings.host, kept)
+    if listener is not None:
+        return listener
+    listener = listen_near(settings.host, DEFAULT_PORT)
     click.echo(
-        f"Port {kept}, used before, is taken by another program; using {port}. "
+        f"Port {kept}, used before, is taken by another program; using {listener.getsockname()[1]}. "
         "Tasks that still run know only the old one: their actions will be run again.",
         err=True,
     )
-    return port
+    return listener
+
+
+def _port_taken(settings: Settings, port: int) -> CliError:
+    with listen_near(settings.host, port) as other:
+        free = other.getsockname()[1]
+    return CliError(
+        f"port {port} on {settings.host} is taken by another program (set by {settings.origins['port']})",
+        command("wingbeat", "up", "--port", str(free)),
+    )
 
 
 def _lock_or_find(folder: DataFolder) -> ExitStack | ServerInfo:
@@ -168,8 +180,8 @@ def _start_detached(settings: Settings, folder: DataFolder, arguments: list[str]
         _say_running(folder, running)
         return
     _check_python(settings)
-    if settings.port is not None:
-        _choose_port(settings, folder)
+    if settings.port is not None and not port_is_free(settings.host, settings.port):
+        raise _port_taken(settings, settings.port)
     log = folder.log_file
     if log.exists() and log.stat().st_size > _LOG_SIZE:
         log.rename(log.with_suffix(".log.1"))

@@ -11,7 +11,9 @@ import contextlib
 import datetime as dt
 import logging
 import os
+import shlex
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -25,6 +27,7 @@ from wingbeat.execution import Contract
 from wingbeat.machine import BudgetSettings, LocalMachine
 from wingbeat.plugins import PluginRegistry
 from wingbeat.plugins.process import ProcessPlugin, ProcessSettings
+from wingbeat.resources import DEFAULT_ORG
 from wingbeat.server.asgi import Application
 from wingbeat.server.folder import DataFolder
 from wingbeat.server.gate import Gate
@@ -42,9 +45,10 @@ log = structlog.get_logger("wingbeat.server")
 class Server:
     """Everything of one data folder. The caller holds the folder's lock."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
         assert settings.port is not None
         self.settings = settings
+        self.listener = listener
         self.folder = DataFolder(settings.data_dir)
         self.endpoint = f"http://{_loopback(settings.host)}:{settings.port}"
         self._stack = contextlib.AsyncExitStack()
@@ -67,7 +71,12 @@ class Server:
         records = Records(database)
         store = SqlStore(database)
         storage = open_storage(settings.storage_uri)
-        data_server = DataServer(data / "transfer", settings.storage_uri, host=_loopback(settings.host))
+        data_server = DataServer(
+            data / "transfer",
+            settings.storage_uri,
+            host=_loopback(settings.host).strip("[]"),
+            allow_hosts=settings.allow_host,
+        )
         await data_server.start()
         self._stack.push_async_callback(data_server.stop)
         logs = LogFolder(data / "logs", records)
@@ -101,7 +110,7 @@ class Server:
                 endpoint=self.endpoint,
                 run_base=storage.join("runs"),
                 raw_data_prefix=storage.raw_data_prefix,
-                org=settings.org,
+                org=DEFAULT_ORG,
                 default_project=settings.project,
                 domains=tuple((name, name.capitalize()) for name in settings.domains),
                 interpreter=str(settings.python),
@@ -155,10 +164,10 @@ class Server:
             storage,
             logs,
             self.control.feed,
-            org=settings.org,
+            org=DEFAULT_ORG,
             endpoint=self.endpoint,
             data_folder=str(data),
-            first_command=f"flyte --config {self.folder.client_config} run hello.py main --n 3",
+            first_command=shlex.join(self.folder.first_command),
         )
         application = Application(
             self.control.apps,
@@ -168,6 +177,7 @@ class Server:
             application,
             host=settings.host,
             port=settings.port or 0,
+            listener=self.listener,
             gate=Gate(
                 allow_remote=settings.allow_remote,
                 allow_other_users=settings.allow_other_users,
@@ -275,7 +285,7 @@ def configure_logging(level: str, format: str) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, listener: socket.socket) -> int:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
     drains = False
@@ -293,7 +303,7 @@ async def _serve(settings: Settings) -> int:
 
     loop.add_signal_handler(signal.SIGINT, interrupted)
     loop.add_signal_handler(signal.SIGTERM, terminated)
-    server = Server(settings)
+    server = Server(settings, listener)
     await server.start()
     await stop.wait()
     if drains and not hurry.is_set():
@@ -306,8 +316,9 @@ async def _serve(settings: Settings) -> int:
     return 0
 
 
-def run_server(settings: Settings) -> int:
-    """Serve until told to stop; returns the exit code. The caller holds the lock of the data folder."""
+def run_server(settings: Settings, listener: socket.socket) -> int:
+    """Serve until told to stop; returns the exit code. The caller holds the lock of the data folder, and `listener`
+    listens at the settings' host and port."""
     configure_logging(settings.log_level, settings.log_format)
     try:
         import uvloop
@@ -316,4 +327,4 @@ def run_server(settings: Settings) -> int:
     except ImportError:
         runner = asyncio.Runner()
     with runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, listener))

@@ -6,6 +6,7 @@ layout        the version of all of this
 port          the port to take again, because live tasks and clients know it
 server.json   who holds the lock; stale when nobody does
 flyte.yaml    the clients' configuration
+hello.py      a first workflow to run; yours to change
 server.log    what a server in the background writes
 stop.json     how the one who stops the server wants it done
 """
@@ -24,6 +25,8 @@ from pathlib import Path
 
 import msgspec
 import yaml  # type: ignore[import-untyped]
+
+from wingbeat.server.example import HELLO
 
 LAYOUT = 1
 """Raised when an older version could not use the folder any more."""
@@ -86,6 +89,7 @@ class DataFolder:
         self.lock_file = path / "lock"
         self.log_file = path / "server.log"
         self.client_config = path / "flyte.yaml"
+        self.example = path / "hello.py"
 
     # - being there -
 
@@ -214,6 +218,16 @@ class DataFolder:
         head = "# Written by `wingbeat up` each time it starts. Use: flyte --config <this file> ...\n"
         self._write("flyte.yaml", head + yaml.safe_dump(content))
 
+    def write_example(self) -> None:
+        """Put a first workflow there, once: whoever changed it keeps it."""
+        if not self.example.exists():
+            self._write(self.example.name, HELLO)
+
+    @property
+    def first_command(self) -> list[str]:
+        """What runs it, from any folder."""
+        return ["flyte", "--config", str(self.client_config), "run", str(self.example), "main", "--n", "3"]
+
     def _read(self, name: str) -> str:
         try:
             return (self.path / name).read_text().strip()
@@ -247,29 +261,47 @@ def process_start(pid: int) -> int:
     return 0 if fields[0] in ("Z", "X") else int(fields[19])
 
 
+BACKLOG = 2048
+"""A fan-out starts hundreds of processes that connect at the same moment."""
+
+
+def listen(host: str, port: int) -> socket.socket | None:
+    """A socket that listens there, so that from now on nobody else can; None when someone does already. Port 0 takes
+    any. Whoever connects before it is served waits. Raises AddressUnusable."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            return None
+        raise AddressUnusable(f"cannot listen on {host}: {error.strerror}") from error
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def listen_near(host: str, preferred: int) -> socket.socket:
+    """As `listen`, at `preferred` or one of the next hundred ports, else at any."""
+    for port in (*range(preferred, min(preferred + 100, 65536)), 0):
+        listener = listen(host, port)
+        if listener is not None:
+            return listener
+    raise AddressUnusable(f"cannot listen on {host}: all ports are taken")
+
+
 def port_is_free(host: str, port: int) -> bool:
-    """Whether a server may listen there now. Raises AddressUnusable."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES):
-                return False
-            raise AddressUnusable(f"cannot listen on {host}: {error.strerror}") from error
+    """Whether a server could listen there now. Raises AddressUnusable."""
+    listener = listen(host, port)
+    if listener is None:
+        return False
+    listener.close()
     return True
-
-
-def free_port(host: str, preferred: int) -> int:
-    """`preferred` if it is free, else one of the next hundred, else any."""
-    for port in range(preferred, min(preferred + 100, 65536)):
-        if port_is_free(host, port):
-            return port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

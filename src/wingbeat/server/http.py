@@ -99,14 +99,23 @@ def _keep_alive(sock: Any) -> None:
 
 
 class HttpServer:
-    """Serves `app` at host and port. Port 0 takes a free one."""
+    """Serves `app` at host and port. Port 0 takes a free one; a `listener` that listens there already is used."""
 
-    def __init__(self, app: Application, *, host: str = "127.0.0.1", port: int = 0, gate: Gate | None = None) -> None:
+    def __init__(
+        self,
+        app: Application,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        gate: Gate | None = None,
+        listener: socket.socket | None = None,
+    ) -> None:
         self.app = app
         self.gate = gate or Gate()
         self.fresh: set[_Connection] = set()
         self._host = host
         self._port = port
+        self._listener = listener
         self._server: asyncio.Server | None = None
         self._http1 = UvicornConfig(
             app=app,
@@ -140,7 +149,10 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: _Connection(self), self._host, self._port, backlog=BACKLOG, start_serving=False
+                lambda: _Connection(self),
+                **({"sock": self._listener} if self._listener else {"host": self._host, "port": self._port}),
+                backlog=BACKLOG,
+                start_serving=False,
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:

@@ -19,7 +19,6 @@ import yaml  # type: ignore[import-untyped]
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from wingbeat.resources import DEFAULT_ORG
 from wingbeat.server.quantities import parse_seconds, parse_size
 
 ENV_PREFIX = "WINGBEAT_"
@@ -85,7 +84,6 @@ class Settings(BaseSettings):
     allow_remote: bool = Field(False, description="Accept clients from other computers. Whoever reaches it runs code.")
     allow_other_users: bool = Field(False, description="Accept other users of this computer. They run code as you.")
     allow_host: Names = Field((), description="More host names that clients may call this server by.")
-    org: str = Field(DEFAULT_ORG, description="Organisation of this server.")
     project: str = Field("default", description="Project that exists from the start and is the clients' default.")
     domains: Names = Field(("development", "staging", "production"), description="Domains of every project.")
     gc_ttl: Seconds = Field(3600.0, description="How long the engine remembers finished actions. Records stay.")
@@ -116,7 +114,7 @@ class Settings(BaseSettings):
             raise ValueError("at least one domain is needed")
         return domains
 
-    @field_validator("org", "project")
+    @field_validator("project")
     @classmethod
     def _name(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,62}", name):
