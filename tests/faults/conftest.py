@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import pathlib
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,8 +29,8 @@ def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     yield make
     for server in made:
         server.stop(check=False)
-        for pid in server.processes() if (server.data / "id").exists() else ():
-            os.kill(pid, signal.SIGKILL)  # ours: it carries the id of a folder that this test made
+        if (server.data / "id").exists():
+            server.kill_all()
 
 
 @pytest.fixture

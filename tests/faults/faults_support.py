@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -256,6 +257,14 @@ class Server:
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
         self.wait_gone(pid)
+
+    def kill_all(self) -> None:
+        """Everything that works for this data folder, supervisors first. All of it is ours: it carries the id of a
+        folder that a test made."""
+        for pid in [*self.zygotes(), *self.processes()]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not self.processes(), 10, "the end of all processes of the folder")
 
     @staticmethod
     def wait_gone(pid: int, seconds: float = 30) -> None:

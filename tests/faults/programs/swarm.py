@@ -3,7 +3,6 @@
 import asyncio
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -39,8 +38,6 @@ def nest(folder: str, plain: int, stubborn: int, away: int) -> None:
     for _ in range(away):
         fork_away()
     stamp(folder, "ready")
-    if stubborn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
 
 
