@@ -283,7 +283,7 @@ class Server:
             self._reader.close()
             self._reader = None
 
-    def summary(self, run: str, timeout: float = 150) -> dict[str, Any]:
+    def summary(self, run: str, timeout: float = 400) -> dict[str, Any]:
         """Wait for the end of a run; counts of phases and attempts."""
         try:
             return self.ask("summary", timeout, run=run, wait=True)

@@ -31,7 +31,7 @@ def killed_amid_a_run(server, folder, point, passing, n):
 
 @pytest.mark.faults
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("point", sorted({*POINTS} - OF_AN_ABORT))
 def test_a_run_of_three_hundred_actions_ends_once_when_the_server_dies_at(point, server, folder, flock):
     run = killed_amid_a_run(server, folder, point, AT.get(point, 100), N)

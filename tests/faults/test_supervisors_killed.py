@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from faults_support import check_nothing_left, overlaps, stamps, starts, until
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 
 N = 120
 

@@ -34,6 +34,7 @@ class Launch(msgspec.Struct, kw_only=True):
     exit: Exit | None = None
     killed: str = ""
     out_of_memory: bool = False
+    disk_full: bool = False
     ending: bool = False
     """We have begun to end it."""
     finishing: bool = False
@@ -91,6 +92,7 @@ def status_of(launch: Launch, reason: str) -> ProcessStatus:
         signal=ended.signal if ended else None,
         out_of_memory=launch.out_of_memory,
         killed=launch.killed,
+        disk_full=launch.disk_full,
         max_rss=ended.max_rss if ended else 0,
         cpu_seconds=ended.cpu_seconds if ended else 0.0,
     )

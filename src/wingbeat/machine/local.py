@@ -197,12 +197,15 @@ class LocalMachine:
             raise LaunchError("InvalidToken", f"{spec.token!r} cannot be the name of a launch.")
         if not spec.argv:
             raise LaunchError("InvalidCommand", "The task has no command to run.")
-        free = shutil.disk_usage(self._state_dir).free
-        if free < ROOM_BYTES:
+        if (free := self._free()) < ROOM_BYTES:
             raise OSError(errno.ENOSPC, f"the disk is full, {size(free)} are free", str(self._state_dir))
         async with self._lock(spec.token):
             if spec.token not in self._launches:
                 await self._accept(spec)
+
+    def _free(self) -> int:
+        """Bytes on the disk that this user may still write."""
+        return shutil.disk_usage(self._state_dir).free
 
     def _lock(self, token: str) -> asyncio.Lock:
         lock = self._locks.get(token)
@@ -359,6 +362,7 @@ class LocalMachine:
         if launch.finishing or launch.state in _ENDED:
             return
         launch.finishing = True
+        launch.disk_full = self._free() < ROOM_BYTES
         if state is ProcessState.LOST:
             launch.facts.call_off()
         if state is ProcessState.LOST or launch.exit is None or launch.exit.strays or launch.ending:

@@ -68,6 +68,8 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     out_of_memory: bool = False
     killed: str = ""
     """Why *we* ended it (`abort`, `timeout`, ...); empty when we did not."""
+    disk_full: bool = False
+    """There was no room left on the disk when it ended."""
     max_rss: int = 0
     """Bytes."""
     cpu_seconds: float = 0.0

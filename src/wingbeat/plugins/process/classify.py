@@ -20,6 +20,7 @@ SHUTDOWN = "shutdown"
 _CRASHES = frozenset(
     {signals.SIGSEGV, signals.SIGABRT, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGSYS, signals.SIGTRAP}
 )
+NO_SPACE = "No space left on device"
 _LATE_START = "Controller thread failed to start in time"
 
 
@@ -64,6 +65,8 @@ def classify_exit(status: ProcessStatus, *, memory_limit: int, tail: list[str]) 
         return _user("OOMKilled", message)
     if status.killed == SHUTDOWN:
         return _system("ServerStopped", "the server was stopped while this attempt ran; it starts again")
+    if status.disk_full:
+        return disk_full()
     if status.state is ProcessState.LOST:
         return _system("ProcessLost", f"the task's process is gone and nobody saw how it ended{shown}")
     if status.signal is not None:
@@ -79,6 +82,12 @@ def classify_exit(status: ProcessStatus, *, memory_limit: int, tail: list[str]) 
     if any(_LATE_START in line for line in tail):
         return _system("StartTimeout", f"the task's process was too slow to start on a busy machine{shown}")
     return _user(f"ExitCode{status.exit_code}", f"the task's process ended with exit code {status.exit_code}{shown}")
+
+
+def disk_full() -> Outcome:
+    return _system(
+        "DiskFull", "the disk was full when the task ended without outputs; it starts again once there is room"
+    )
 
 
 def _user(code: str, message: str) -> Outcome:

@@ -12,7 +12,15 @@ import msgspec
 from wingbeat.execution import Contract, TaskExecutionContext, render, task_environment
 from wingbeat.execution.templates import per_retry_key
 from wingbeat.machine import LaunchError, LaunchSpec, Machine, ProcessState, ProcessStatus
-from wingbeat.plugins.process.classify import SHUTDOWN, TAIL_LINES, Outcome, classify_exit, read_error_document
+from wingbeat.plugins.process.classify import (
+    NO_SPACE,
+    SHUTDOWN,
+    TAIL_LINES,
+    Outcome,
+    classify_exit,
+    disk_full,
+    read_error_document,
+)
 from wingbeat.plugins.process.quantities import parse_quantity
 from wingbeat.plugins.process.traceback import SEARCHED_LINES, last_traceback
 from wingbeat.plugins.protocol import PermanentPluginError, Transition
@@ -252,6 +260,8 @@ class ProcessPlugin:
                 error=ErrorInfo(message=str(error), code="ErrorFileTooLarge", kind=ErrorKind.USER), retryable=True
             )
         else:
+            if status.disk_full and outcome.error is not None and NO_SPACE in outcome.error.message:
+                return disk_full()
             if outcome.error is None or outcome.error.kind != ErrorKind.USER:
                 return outcome
             found = last_traceback(await self._settings.log_tail(path, SEARCHED_LINES))
