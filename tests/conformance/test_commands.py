@@ -84,7 +84,7 @@ def test_the_code_of_a_run_is_read_back(server, run, tmp_path):
 @FINISHED
 def test_a_run_or_action_that_does_not_exist_is_named(server, run):
     for command in (("get", "run", "nosuchrun"), ("get", "logs", "nosuchrun"), ("get", "io", "nosuchrun"),
-                    ("get", "action", run, "nosuchaction"), ("rerun", "nosuchrun")):  # fmt: skip
+                    ("get", "action", run, "nosuchaction")):  # fmt: skip
         result = server.flyte(*command, check=False)
         assert result.code != 0 and command[-1] in result.flat, (command, result.text)
     assert "there is no run 'nosuchrun'" in server.flyte("rerun", "nosuchrun", check=False).flat  # it exits with 0

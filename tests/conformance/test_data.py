@@ -60,4 +60,4 @@ def test_outputs_open_again_after_a_restart_and_new_runs_start(start_server):
     assert open_in_a_new_shell(server, run) == PRODUCED
     again = server.finish(run)
     assert (again["phase"], again["root"]["attempts"]) == ("SUCCEEDED", 1)
-    assert server.go("hello", "mixed", "--n", "2")["outputs"] == [4, 8]
+    assert server.go("hello", "mixed", "--n", "2")["outputs"] == [[4, 8]]

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ import time
 import flyte
 from stamps import stamp
 
-env = flyte.TaskEnvironment(name="swarm", resources=flyte.Resources(cpu="10m", memory="50Mi"))
+env = flyte.TaskEnvironment(name="swarm", resources=flyte.Resources(cpu="10m"))
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 PLAIN = "import time; time.sleep(600)"
@@ -35,8 +34,6 @@ def nest(folder: str, plain: int, stubborn: int, away: int) -> None:
     for _ in range(away):
         fork_away()
     stamp(folder, "ready")
-    if stubborn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(600)
 
 
