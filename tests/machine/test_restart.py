@@ -191,6 +191,18 @@ async def test_an_abandoned_zygote_ends_by_itself_once_it_has_no_children(folder
     assert not Path(f"/proc/{pid}").exists()
 
 
+async def test_a_task_that_no_server_comes_back_for_is_ended_and_the_next_server_knows(folders: Folders) -> None:
+    first = folders.machine(orphan_seconds=0.5)
+    await first.start()
+    await first.launch(folders.spec("t1", "sleep", "600"))
+    await reached(first, "t1", ProcessState.RUNNING)
+    await first.stop(keep=True)
+    await until(lambda: not folders.alive())
+    async with folders.running() as later:
+        assert (await later.observe("t1")).state in (ProcessState.EXITED, ProcessState.LOST)
+    assert ("system", "no server came back for this task, so it was ended") in folders.log("t1")
+
+
 async def test_a_zygote_of_another_configuration_keeps_its_children_and_ends_after_them(folders: Folders) -> None:
     first = folders.machine(interpreter_env={"OLD": "1"})
     await first.start()

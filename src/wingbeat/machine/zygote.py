@@ -484,6 +484,10 @@ class Zygote:
             child.log.flush(now)
         if self.clients:
             self.alone_since = now
+        elif self.pids and not self.ending_at and self.is_alone():
+            for child in self.pids.values():
+                child.log.note("no server came back for this task, so it was ended")
+            self.end()
         if self.ending_at and now > self.ending_at:
             self.signal_all(signal.SIGKILL)
         if not self.socket_is_ours():
@@ -492,8 +496,11 @@ class Zygote:
     def finished(self) -> bool:
         if self.busy():
             return False
-        alone = time.monotonic() - self.alone_since > self.configuration["orphan_seconds"]
-        return bool(self.ending_at) or self.retired or (not self.clients and alone)
+        return bool(self.ending_at) or self.retired or (not self.clients and self.is_alone())
+
+    def is_alone(self) -> bool:
+        """No server for so long that none may ever come: what is left ends by itself, so that nothing runs for ever."""
+        return time.monotonic() - self.alone_since > float(self.configuration["orphan_seconds"])
 
     def end(self) -> None:
         if not self.ending_at:
