@@ -142,6 +142,11 @@ class Controller:
         return [a for a in self._informer.items() if not a.terminal]
 
     @property
+    def queue_depth(self) -> int:
+        """Actions that wait for a worker."""
+        return len(self._queue)
+
+    @property
     def informer(self) -> Informer:
         return self._informer
 

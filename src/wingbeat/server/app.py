@@ -18,6 +18,7 @@ import sys
 from typing import Any
 
 import structlog
+from prometheus_client import REGISTRY
 
 from wingbeat.catalog import OutputCatalog
 from wingbeat.control import ControlPlane, ControlSettings
@@ -33,6 +34,7 @@ from wingbeat.server.folder import DataFolder
 from wingbeat.server.gate import Gate
 from wingbeat.server.health import health_pages
 from wingbeat.server.http import HttpServer
+from wingbeat.server.metrics import publish
 from wingbeat.server.pages import run_pages
 from wingbeat.server.settings import Settings
 from wingbeat.server.wiring import NAMESPACE, LogFolder, TaskSecrets, context_builder
@@ -173,6 +175,7 @@ class Server:
             self.control.apps,
             [*health_pages({"database": lambda: _answers(database), "storage": lambda: _usable(storage)}), *pages],
         )
+        publish(self.controller, application, REGISTRY)
         http = HttpServer(
             application,
             host=settings.host,
