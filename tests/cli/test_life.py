@@ -55,7 +55,7 @@ def test_up_in_the_background_is_ready_when_it_returns_and_says_where(cli: Cli) 
     assert readiness(info.endpoint) == (True, "")
     for said in (info.endpoint, cli.data, info.python, cli.data / "server.log"):
         assert str(said) in result.out
-    assert f"flyte --config {cli.data}/flyte.yaml run {cli.data}/hello.py main --n 3" in result.out
+    assert f"cd {cli.data}/example && flyte --config ../flyte.yaml run hello.py main --n 3" in result.out
     assert f"wingbeat stop --data-dir {cli.data}" in result.out
     assert cli.data.stat().st_mode & 0o777 == 0o700
     for name in ("flyte.yaml", "server.json", "server.log", "port", "id"):

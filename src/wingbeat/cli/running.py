@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 import rich_click as click
 
-from wingbeat.cli.errors import command
 from wingbeat.server.folder import DataFolder, ServerInfo
 
 PAUSE = 0.05
@@ -60,7 +59,7 @@ def describe(folder: DataFolder, info: ServerInfo) -> str:
     }
     if info.log:
         lines["Log"] = info.log
-    first = command(*folder.first_command)
+    first = folder.first_command
     width = max(len(name) for name in lines)
     rows = [f"  {click.style(f'{name:<{width}}', bold=True)}  {value}" for name, value in lines.items()]
     return "\n".join([*rows, "", "Run a first workflow:", f"  {first}"])

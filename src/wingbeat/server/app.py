@@ -11,7 +11,6 @@ import contextlib
 import datetime as dt
 import logging
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -169,7 +168,7 @@ class Server:
             org=DEFAULT_ORG,
             endpoint=self.endpoint,
             data_folder=str(data),
-            first_command=shlex.join(self.folder.first_command),
+            first_command=self.folder.first_command,
         )
         application = Application(
             self.control.apps,

@@ -6,7 +6,7 @@ layout        the version of all of this
 port          the port to take again, because live tasks and clients know it
 server.json   who holds the lock; stale when nobody does
 flyte.yaml    the clients' configuration
-hello.py      a first workflow to run; yours to change
+example/      a first workflow to run; yours to change
 server.log    what a server in the background writes
 stop.json     how the one who stops the server wants it done
 """
@@ -18,6 +18,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shlex
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -89,7 +90,7 @@ class DataFolder:
         self.lock_file = path / "lock"
         self.log_file = path / "server.log"
         self.client_config = path / "flyte.yaml"
-        self.example = path / "hello.py"
+        self.example = path / "example" / "hello.py"
 
     # - being there -
 
@@ -221,12 +222,15 @@ class DataFolder:
     def write_example(self) -> None:
         """Put a first workflow there, once: whoever changed it keeps it."""
         if not self.example.exists():
-            self._write(self.example.name, HELLO)
+            with _problems(self.path):
+                self.example.parent.mkdir(mode=0o700, exist_ok=True)
+                self.example.write_text(HELLO)
 
     @property
-    def first_command(self) -> list[str]:
-        """What runs it, from any folder."""
-        return ["flyte", "--config", str(self.client_config), "run", str(self.example), "main", "--n", "3"]
+    def first_command(self) -> str:
+        """What runs it, from any folder: the SDK wants to be called in the folder of the code, or above it."""
+        folder = shlex.quote(str(self.example.parent))
+        return f"cd {folder} && flyte --config ../{self.client_config.name} run {self.example.name} main --n 3"
 
     def _read(self, name: str) -> str:
         try:
