@@ -11,7 +11,6 @@ from wingbeat.engine.decide import (
     Policy,
     Step,
     abort_event,
-    action_phase,
     decide_cache_hit,
     decide_condition,
     decide_invalid,
@@ -21,6 +20,7 @@ from wingbeat.engine.decide import (
 )
 from wingbeat.engine.facts import TaskFacts
 from wingbeat.engine.state import EngineState, read_state
+from wingbeat.engine.status import action_phase
 from wingbeat.plugins import Transition
 from wingbeat.resources import (
     ActionPhase,

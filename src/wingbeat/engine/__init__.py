@@ -2,7 +2,8 @@
 
 from wingbeat.engine.collector import Collector
 from wingbeat.engine.controller import Catalog, CatalogAnswer, Controller, utc_now
-from wingbeat.engine.decide import Decision, Policy
+from wingbeat.engine.decide import Policy
+from wingbeat.engine.draft import Decision
 from wingbeat.engine.facts import TaskFacts, parse_template, task_facts
 from wingbeat.engine.state import EngineState, read_state
 

@@ -20,7 +20,6 @@ from google.protobuf.message import DecodeError
 
 from wingbeat.crashpoints import crash_point
 from wingbeat.engine.decide import (
-    Decision,
     Policy,
     Step,
     abort_event,
@@ -31,6 +30,7 @@ from wingbeat.engine.decide import (
     decide_transition,
     next_step,
 )
+from wingbeat.engine.draft import Decision
 from wingbeat.engine.facts import TaskFacts, parse_template, task_facts, validation_problem
 from wingbeat.engine.state import EngineState, read_state
 from wingbeat.execution import BadOutputBase, TaskExecutionContext

@@ -12,22 +12,22 @@ import enum
 
 import msgspec
 
+from wingbeat.engine.draft import Decision, Draft
 from wingbeat.engine.facts import TaskFacts
-from wingbeat.engine.state import EngineState, read_state, write_state
+from wingbeat.engine.state import EngineState
+from wingbeat.engine.status import action_phase, add_history, set_condition, show_phase
+from wingbeat.engine.timeouts import Timeout, next_limit, overdue
 from wingbeat.plugins import Transition
 from wingbeat.resources import (
     ActionEvent,
     ActionPhase,
     CacheStatus,
-    Condition,
     ErrorInfo,
     ErrorKind,
     ErrorState,
-    PhaseTransition,
     PluginPhase,
     Reason,
     TaskAction,
-    TaskActionStatus,
 )
 from wingbeat.resources.taskaction import (
     ANNOTATION_ABORT_REASON,
@@ -37,8 +37,6 @@ from wingbeat.resources.taskaction import (
 
 SERVER_STOPPED = "ServerStopped"
 """Code of an attempt that ended because this server was stopped: it starts again and no budget is charged."""
-HISTORY_LIMIT = 100
-"""Entries kept of `status.phaseHistory`; older ones are dropped, the first is kept."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -68,21 +66,6 @@ class Step(enum.Enum):
     HANDLE = "handle"
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What the shell must do, in this order: abort, persist status with events, finalize, wake."""
-
-    status: TaskActionStatus | None = None
-    """The status to persist; None: nothing changed."""
-    events: tuple[ActionEvent, ...] = ()
-    wait_reason: str | None = None
-    abort_attempt: bool = False
-    """End what runs for this attempt before the status is written."""
-    finalize_attempt: bool = False
-    """Free what the attempt holds once the status is written."""
-    again: bool = False
-    wake_at: dt.datetime | None = None
-
-
 def next_step(
     action: TaskAction, state: EngineState, facts: TaskFacts, *, problem: str, now: dt.datetime, catalog: bool
 ) -> Step:
@@ -104,173 +87,12 @@ def next_step(
     return Step.HANDLE
 
 
-_ACTION_PHASE = {
-    PluginPhase.NOT_READY: ActionPhase.QUEUED,
-    PluginPhase.QUEUED: ActionPhase.QUEUED,
-    PluginPhase.WAITING_FOR_RESOURCES: ActionPhase.WAITING_FOR_RESOURCES,
-    PluginPhase.WAITING_FOR_CACHE: ActionPhase.WAITING_FOR_RESOURCES,
-    PluginPhase.INITIALIZING: ActionPhase.INITIALIZING,
-    PluginPhase.RUNNING: ActionPhase.RUNNING,
-    PluginPhase.SUCCESS: ActionPhase.SUCCEEDED,
-    PluginPhase.RETRYABLE_FAILURE: ActionPhase.FAILED,
-    PluginPhase.PERMANENT_FAILURE: ActionPhase.FAILED,
-    PluginPhase.ABORTED: ActionPhase.ABORTED,
-}
-
-_HISTORY_NAME = {
-    PluginPhase.NOT_READY: "Queued",
-    PluginPhase.QUEUED: "Queued",
-    PluginPhase.WAITING_FOR_RESOURCES: "Queued",
-    PluginPhase.WAITING_FOR_CACHE: "Queued",
-    PluginPhase.INITIALIZING: "Initializing",
-    PluginPhase.RUNNING: "Executing",
-    PluginPhase.SUCCESS: "Completed",
-    PluginPhase.RETRYABLE_FAILURE: "RetryableFailure",
-    PluginPhase.PERMANENT_FAILURE: "PermanentFailure",
-    PluginPhase.ABORTED: "Aborted",
-}
-
-
-def action_phase(phase: PluginPhase) -> ActionPhase:
-    """What clients see of a plugin phase (engine.md section 7)."""
-    return _ACTION_PHASE.get(phase, ActionPhase.UNSPECIFIED)
-
-
-# -- the status ------------------------------------------------------------------------------------------------------
-
-
-def set_condition(
-    status: TaskActionStatus, type: str, value: bool, reason: str, message: str, now: dt.datetime
-) -> None:
-    """Set a condition as Kubernetes' helper does: the transition time moves only when the status flips."""
-    text = "True" if value else "False"
-    for condition in status.conditions:
-        if condition.type == type:
-            if condition.status != text:
-                condition.last_transition_time = now
-            condition.status, condition.reason, condition.message = text, reason, message
-            return
-    status.conditions.append(
-        Condition(type=type, status=text, reason=reason, message=message, last_transition_time=now)
-    )
-
-
-def add_history(status: TaskActionStatus, phase: str, message: str, now: dt.datetime) -> None:
-    """Append to the phase history; a repeat of the last phase is left out."""
-    if status.phase_history and status.phase_history[-1].phase == phase:
-        return
-    status.phase_history.append(PhaseTransition(phase=phase, occurred_at=now, message=message))
-    if len(status.phase_history) > HISTORY_LIMIT:
-        del status.phase_history[1]
-
-
-def _show_phase(status: TaskActionStatus, phase: PluginPhase, message: str, now: dt.datetime) -> None:
-    name = _HISTORY_NAME[phase]
-    if phase is PluginPhase.SUCCESS:
-        set_condition(status, "Progressing", False, name, "TaskAction has completed", now)
-        set_condition(status, "Succeeded", True, name, "TaskAction completed successfully", now)
-        status.error_state = None
-    elif phase in (PluginPhase.PERMANENT_FAILURE, PluginPhase.ABORTED):
-        set_condition(status, "Progressing", False, name, message, now)
-        set_condition(status, "Failed", True, name, message, now)
-    else:
-        set_condition(status, "Progressing", True, name, message, now)
-    add_history(status, name, message, now)
-
-
-_status_decoder = msgspec.json.Decoder(TaskActionStatus)
-_status_encoder = msgspec.json.Encoder()
-
-
-def _copy_status(status: TaskActionStatus) -> TaskActionStatus:
-    return _status_decoder.decode(_status_encoder.encode(status))
-
-
-class _Draft:
-    """A status in the making: a copy of the action, its engine state, and the events that go with them."""
-
-    def __init__(self, action: TaskAction, state: EngineState, now: dt.datetime) -> None:
-        self.original = action
-        self.action = msgspec.structs.replace(action, status=_copy_status(action.status))
-        self.state = msgspec.structs.replace(state)
-        self.now = now
-        self.events: list[ActionEvent] = []
-
-    @property
-    def status(self) -> TaskActionStatus:
-        return self.action.status
-
-    def event(
-        self,
-        phase: ActionPhase,
-        *,
-        at: dt.datetime | None = None,
-        final: bool = True,
-        error: ErrorInfo | None = None,
-        reasons: tuple[Reason, ...] = (),
-        output_uri: str = "",
-        report_uri: str = "",
-        cache: CacheStatus = CacheStatus.DISABLED,
-        value: bytes = b"",
-        signalled_by: str = "",
-        abort_reason: str = "",
-        aborted_by: str = "",
-    ) -> None:
-        self.events.append(
-            ActionEvent(
-                id=self.action.id,
-                attempt=self.action.attempt,
-                phase=phase,
-                version=self.state.event_version,
-                occurred_at=at or self.now,
-                final=final,
-                error=error,
-                reasons=reasons,
-                output_uri=output_uri,
-                report_uri=report_uri,
-                cache_status=cache,
-                value=value,
-                signalled_by=signalled_by,
-                abort_reason=abort_reason,
-                aborted_by=aborted_by,
-                logs_available=self.state.logs_available,
-            )
-        )
-        self.state.event_version += 1
-        self.state.phase = phase
-
-    def finish(
-        self,
-        *,
-        wait_reason: str | None = None,
-        abort: bool = False,
-        finalize: bool = False,
-        again: bool = False,
-        wake_at: dt.datetime | None = None,
-    ) -> Decision:
-        old, new = self.original.status, self.status
-        new.attempts = new.attempts or 1
-        new.state_json = old.state_json
-        changed = bool(self.events) or new != old or self.state != read_state(self.original)
-        if changed:
-            new.state_json = write_state(self.action, self.state, self.now)
-        return Decision(
-            status=new if changed else None,
-            events=tuple(self.events),
-            wait_reason=wait_reason if changed else None,
-            abort_attempt=abort,
-            finalize_attempt=finalize,
-            again=again,
-            wake_at=wake_at,
-        )
-
-
 # -- decisions -------------------------------------------------------------------------------------------------------
 
 
 def decide_invalid(action: TaskAction, state: EngineState, code: str, message: str, now: dt.datetime) -> Decision:
     """A spec that can never run, or a task type that no plugin serves: failed at once, and told like any failure."""
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     set_condition(draft.status, "Progressing", False, code, message, now)
     set_condition(draft.status, "Failed", True, code, message, now)
     add_history(draft.status, "PermanentFailure", message, now)
@@ -283,11 +105,11 @@ def decide_cache_hit(
     action: TaskAction, state: EngineState, *, output_uri: str, report_uri: str, now: dt.datetime
 ) -> Decision:
     """The catalog has the outputs: succeeded without a launch."""
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     draft.state.cache_checked = True
     draft.status.cache_status = CacheStatus.HIT
     draft.status.plugin_phase = PluginPhase.SUCCESS.wire_name
-    _show_phase(draft.status, PluginPhase.SUCCESS, "cache hit", now)
+    show_phase(draft.status, PluginPhase.SUCCESS, "cache hit", now)
     draft.event(
         ActionPhase.SUCCEEDED,
         output_uri=output_uri,
@@ -320,7 +142,7 @@ def decide_transition(
         return _failed(action, state, error, transition=transition, now=now)
     if phase is PluginPhase.SUCCESS:
         return _succeeded(action, state, transition, cache=cache, now=now)
-    timeout = _overdue(action, state, facts, phase, now)
+    timeout = overdue(action, state, facts, phase, now)
     if timeout is not None:
         return _timed_out(action, state, facts, transition, timeout, now=now)
     return _progress(action, state, facts, transition, policy=policy, cache=cache, now=now)
@@ -336,7 +158,7 @@ def _progress(
     cache: CacheStatus,
     now: dt.datetime,
 ) -> Decision:
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     phase = transition.phase
     at = transition.occurred_at or now
     draft.state.queued_at = draft.state.queued_at or now
@@ -357,7 +179,7 @@ def _progress(
         status.system_failures = 0
     status.plugin_phase = phase.wire_name
     status.plugin_phase_version = transition.version
-    _show_phase(status, phase, transition.reason, at)
+    show_phase(status, phase, transition.reason, at)
     shown = action_phase(phase)
     logs = transition.logs_available and not state.logs_available
     draft.state.logs_available = draft.state.logs_available or transition.logs_available
@@ -371,7 +193,7 @@ def _progress(
         if waiting and transition.reason:
             reasons = (*reasons, Reason(message=transition.reason, occurred_at=at))
         draft.event(shown, at=at, reasons=reasons, cache=cache)
-    deadline = _deadline(draft.state, facts, phase)
+    deadline = next_limit(draft.state, facts, phase)
     limits = [deadline] if deadline is not None else []
     if transition.check_after is not None:
         limits.append(now + dt.timedelta(seconds=transition.check_after))
@@ -387,7 +209,7 @@ def _progress(
 def _succeeded(
     action: TaskAction, state: EngineState, transition: Transition, *, cache: CacheStatus, now: dt.datetime
 ) -> Decision:
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     at = transition.occurred_at or now
     draft.status.system_failures = 0
     draft.status.cache_status = cache
@@ -398,7 +220,7 @@ def _succeeded(
     if draft.state.started_at is None:
         # It came and went between two looks: say that it ran, so that every attempt has a start.
         draft.state.started_at = at
-    _show_phase(draft.status, PluginPhase.SUCCESS, "", at)
+    show_phase(draft.status, PluginPhase.SUCCESS, "", at)
     draft.event(
         ActionPhase.SUCCEEDED,
         at=at,
@@ -421,14 +243,14 @@ def _failed(
     reasons: tuple[Reason, ...] = (),
 ) -> Decision:
     """The end of the action in failure."""
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     at = (transition.occurred_at if transition else None) or now
     draft.state.plugin = None
     if transition is not None:
         reasons = (*reasons, *transition.reasons)
         draft.state.logs_available = draft.state.logs_available or transition.logs_available
     draft.status.plugin_phase = PluginPhase.PERMANENT_FAILURE.wire_name
-    _show_phase(draft.status, PluginPhase.PERMANENT_FAILURE, error.message, at)
+    show_phase(draft.status, PluginPhase.PERMANENT_FAILURE, error.message, at)
     draft.status.error_state = ErrorState(code=error.code, kind=error.kind, message=error.message)
     draft.event(
         ActionPhase.FAILED,
@@ -467,7 +289,7 @@ def _retry(
     abort: bool = False,
 ) -> Decision:
     """End this attempt with its own error on record, and queue the next one in place."""
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     failed = action.attempt
     at = (transition.occurred_at if transition else None) or now
     if transition is not None:
@@ -488,7 +310,7 @@ def _retry(
     status.plugin_phase_version = 0
     status.cache_status = CacheStatus.DISABLED
     add_history(status, "RetryableFailure", error.message, now)
-    _show_phase(status, PluginPhase.QUEUED, "restarting task", now)
+    show_phase(status, PluginPhase.QUEUED, "restarting task", now)
     delay = facts.retry_delay(failed)
     draft.state = EngineState(
         generation=state.generation + 1,
@@ -533,11 +355,11 @@ def decide_system_failure(
         assert status is not None
         status.system_failures = count
         return decision
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     draft.status.system_failures = count
     draft.status.plugin_phase = PluginPhase.QUEUED.wire_name
     draft.status.plugin_phase_version = 0
-    _show_phase(draft.status, PluginPhase.QUEUED, line.message, now)
+    show_phase(draft.status, PluginPhase.QUEUED, line.message, now)
     delay = min(policy.system_backoff * 2 ** max(count - 1, 0), policy.system_backoff_cap)
     draft.state = EngineState(
         generation=state.generation + 1,
@@ -561,47 +383,12 @@ def decide_system_failure(
 # -- time ------------------------------------------------------------------------------------------------------------
 
 
-class _Timeout(msgspec.Struct, frozen=True):
-    code: str
-    message: str
-    retryable: bool
-
-
-def _overdue(
-    action: TaskAction, state: EngineState, facts: TaskFacts, phase: PluginPhase, now: dt.datetime
-) -> _Timeout | None:
-    def over(since: dt.datetime | None, limit: float) -> bool:
-        return limit > 0 and since is not None and (now - since).total_seconds() >= limit
-
-    if over(state.first_queued_at, facts.deadline):
-        return _Timeout("DEADLINE_EXCEEDED", f"not done {facts.deadline:g} s after it was queued", False)
-    if phase is PluginPhase.RUNNING:
-        if over(state.started_at, facts.max_runtime):
-            message = f"attempt {action.attempt} ran longer than its limit of {facts.max_runtime:g} s"
-            return _Timeout("MAX_RUNTIME_EXCEEDED", message, True)
-    elif state.started_at is None and over(state.queued_at, facts.queued_timeout):
-        return _Timeout("QUEUED_TIMEOUT_EXCEEDED", f"did not start within {facts.queued_timeout:g} s", False)
-    return None
-
-
-def _deadline(state: EngineState, facts: TaskFacts, phase: PluginPhase) -> dt.datetime | None:
-    """When `_overdue` could next say something."""
-    moments = []
-    if facts.deadline and state.first_queued_at is not None:
-        moments.append(state.first_queued_at + dt.timedelta(seconds=facts.deadline))
-    if phase is PluginPhase.RUNNING and facts.max_runtime and state.started_at is not None:
-        moments.append(state.started_at + dt.timedelta(seconds=facts.max_runtime))
-    if phase is not PluginPhase.RUNNING and facts.queued_timeout and state.queued_at is not None:
-        moments.append(state.queued_at + dt.timedelta(seconds=facts.queued_timeout))
-    return min(moments) if moments else None
-
-
 def _timed_out(
     action: TaskAction,
     state: EngineState,
     facts: TaskFacts,
     transition: Transition,
-    timeout: _Timeout,
+    timeout: Timeout,
     *,
     now: dt.datetime,
 ) -> Decision:
@@ -610,7 +397,7 @@ def _timed_out(
         return _retry(
             action, state, facts, error, transition=transition, phase=ActionPhase.TIMED_OUT, now=now, abort=True
         )
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     draft.state.plugin = None
     draft.status.plugin_phase = PluginPhase.PERMANENT_FAILURE.wire_name
     set_condition(draft.status, "Progressing", False, "TimedOut", timeout.message, now)
@@ -648,7 +435,7 @@ def decide_condition(
 
     `timeout` is in seconds from creation, None for no limit; a signal that is there wins over a passed deadline.
     """
-    draft = _Draft(action, state, now)
+    draft = Draft(action, state, now)
     status = draft.status
     if status.signal_value:
         set_condition(status, "Progressing", False, "Signaled", "", now)
