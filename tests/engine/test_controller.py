@@ -7,7 +7,7 @@ import pytest
 from flyteidl2.core import tasks_pb2
 
 from wingbeat.database import Records, open_database
-from wingbeat.engine import Controller, Policy
+from wingbeat.engine import Collector, Controller, Policy
 from wingbeat.execution import TaskExecutionContext, attempt_paths
 from wingbeat.plugins import PluginRegistry, Transition
 from wingbeat.resources import (
@@ -312,3 +312,24 @@ async def test_two_controllers_on_one_store_agree(world):
             assert record.attempts == 2
     finally:
         await second.stop()
+
+
+async def test_a_finished_run_leaves_the_engine_and_its_record_stays(world):
+    world.plugin.say["a0", 1] = [SUCCESS]
+    await world.create(new_action("a0"))
+    record = await world.phase("a0", ActionPhase.SUCCEEDED)
+    collector = Collector(
+        world.store, world.controller.informer, ttl=dt.timedelta(0), clock=lambda: dt.datetime.now(dt.UTC)
+    )
+    assert await collector.sweep() == 1
+
+    async def gone():
+        try:
+            await world.store.get(record.id)
+        except NotFound:
+            return True
+        return False
+
+    await world.until(gone, "the object is gone")
+    after = await world.records.get(record.id)
+    assert (after.phase, after.output_uri) == (ActionPhase.SUCCEEDED, "/data/o")
