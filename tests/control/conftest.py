@@ -4,7 +4,9 @@ engine by applying events."""
 from __future__ import annotations
 
 import datetime as dt
+import io
 import sys
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,15 @@ def task_spec(name: str = "env.main", version: str = "v1", takes: Any = None, de
         parameter = spec.default_inputs.add(name=key)
         parameter.parameter.default.CopyFrom(literal(value))
     return spec
+
+
+def bundle(*members: str | tarfile.TarInfo) -> bytes:
+    """A code bundle with these files, each of which is empty."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for member in members:
+            archive.addfile(tarfile.TarInfo(member) if isinstance(member, str) else member)
+    return buffer.getvalue()
 
 
 class Plane:
@@ -215,11 +226,11 @@ async def plane(tmp_path: Path) -> AsyncIterator[Plane]:
 
 @pytest.fixture
 def make() -> Any:
-    """Builders of messages: task_spec, inputs, literal, variables."""
+    """Builders of messages: task_spec, inputs, literal, variables, bundle."""
 
     class Make:
         pass
 
-    for builder in (task_spec, inputs, literal, variables):
+    for builder in (task_spec, inputs, literal, variables, bundle):
         setattr(Make, builder.__name__, staticmethod(builder))
     return Make

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import os
 import re
+import tarfile
+from pathlib import Path
 
+import msgspec
 import pytest
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from flyteidl2.common.identifier_pb2 import ProjectIdentifier
 from flyteidl2.common.run_pb2 import OffloadedInputData, RelationType
 from flyteidl2.core.literals_pb2 import KeyValuePair
+from flyteidl2.core.tasks_pb2 import RuntimeMetadata
 from flyteidl2.core.types_pb2 import EnumType, LiteralType, SimpleType, UnionType
 from flyteidl2.dataproxy.dataproxy_service_pb2 import GetActionDataRequest, UploadInputsRequest
 from flyteidl2.project.project_service_pb2 import Project, UpdateProjectRequest
@@ -18,6 +24,8 @@ from flyteidl2.task.run_pb2 import CacheConfig, CacheLookupScope, RunSpec
 from flyteidl2.task.task_definition_pb2 import TaskIdentifier, TaskSpec
 from flyteidl2.workflow.run_service_pb2 import CreateRunRequest, GetRunDetailsRequest
 
+from wingbeat.control.bundles import Bundles
+from wingbeat.control.errors import InvalidRequest
 from wingbeat.control.names import new_run_name
 from wingbeat.resources.taskaction import (
     ANNOTATION_CACHE_OVERWRITE,
@@ -27,6 +35,7 @@ from wingbeat.resources.taskaction import (
     ANNOTATION_RUN_START_TIME,
     LABEL_ORG,
 )
+from wingbeat.storage import open_storage
 from wingbeat.stores import NotFound
 
 
@@ -128,12 +137,14 @@ async def test_an_empty_request_is_invalid(plane):
 async def test_a_missing_input_is_named(plane, make):
     error = await refused(plane.create("hello", inputs=make.inputs()))
     assert error.code is Code.INVALID_ARGUMENT
-    assert error.message == "task env.main needs the input 'n' (integer), which is not given"
+    assert error.message == (
+        "task env.main needs the input 'n' (integer), which is not given; give it: flyte run ... main --n VALUE"
+    )
 
 
 async def test_an_unknown_input_is_named_with_those_there_are(plane, make):
     error = await refused(plane.create("hello", inputs=make.inputs(n=1, m=2)))
-    assert error.message == "task env.main has no input 'm'; it has n"
+    assert error.message == "task env.main has no input 'm'; it has n, see: flyte run ... main --help"
 
 
 @pytest.mark.parametrize(
@@ -220,8 +231,83 @@ async def test_a_bundle_that_is_not_there_is_refused_naming_the_way_out(plane, m
     assert "flyte delete local-cache" in error.message
     elsewhere = make.task_spec(args=["--pkl", "/another/data/folder/code.pkl.gz"])
     assert (await refused(plane.create("hello", task_spec=elsewhere))).code is Code.FAILED_PRECONDITION
-    await plane.storage.put(uri, b"a bundle")
+    await plane.storage.put(uri, make.bundle("main.py"))
     await plane.create("hello", task_spec=spec)
+
+
+def member(name, **fields):
+    result = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(result, field, value)
+    return result
+
+
+ESCAPES = {
+    "above": (member("../x"), "'../x', which would be written outside"),
+    "inside-and-above": (member("a/../../x"), "'a/../../x', which would be written outside"),
+    "absolute": (member("/etc/x"), "'/etc/x', which would be written outside"),
+    "link": (member("a/b", type=tarfile.SYMTYPE, linkname="../../x"), "a link to '../../x'"),
+    "absolute-link": (member("a", type=tarfile.SYMTYPE, linkname="/etc"), "a link to '/etc'"),
+    "roundabout-link": (member("a/b", type=tarfile.SYMTYPE, linkname="c/../d"), "a link to 'c/../d'"),
+    "hard-link": (member("a", type=tarfile.LNKTYPE, linkname="/etc/passwd"), "a hard link to '/etc/passwd'"),
+    "device": (member("null", type=tarfile.CHRTYPE, devmajor=1, devminor=3), "'null', which is a device"),
+    "pipe": (member("pipe", type=tarfile.FIFOTYPE), "'pipe', which is a device or a pipe"),
+}
+
+
+@pytest.mark.parametrize("case", ESCAPES)
+async def test_a_bundle_that_leaves_its_folder_is_refused_naming_the_member(plane, make, case):
+    escaping, words = ESCAPES[case]
+    uri = plane.storage.join("uploads", "code.tar.gz")
+    await plane.storage.put(uri, make.bundle("main.py", escaping))
+    error = await refused(plane.create("hello", task_spec=make.task_spec(args=["--tgz", uri])))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert uri in error.message and words in error.message and f"tar -tvf {uri}" in error.message
+
+
+async def test_links_that_stay_in_the_folder_are_fine(plane, make):
+    uri = plane.storage.join("uploads", "code.tar.gz")
+    up = member("a/b/link", type=tarfile.SYMTYPE, linkname="../../main.py")
+    hard = member("again.py", type=tarfile.LNKTYPE, linkname="main.py")
+    await plane.storage.put(uri, make.bundle("main.py", member("a/b", type=tarfile.DIRTYPE), up, hard))
+    await plane.create("hello", task_spec=make.task_spec(args=["--tgz", uri]))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 30, -30])
+async def test_a_bundle_that_is_no_archive_is_refused(plane, make, cut):
+    data = make.bundle("main.py")
+    uri = plane.storage.join("uploads", "code.tar.gz")
+    await plane.storage.put(uri, b"?" * 100 if cut == 1 else data[:cut])
+    error = await refused(plane.create("hello", task_spec=make.task_spec(args=["--tgz", uri])))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert f"{uri} is not a tar archive" in error.message and "flyte delete local-cache" in error.message
+
+
+async def test_a_pickled_bundle_has_to_be_gzip(plane, make):
+    uri = plane.storage.join("uploads", "code.pkl.gz")
+    spec = make.task_spec(args=["--pkl", uri])
+    await plane.storage.put(uri, b"\x80\x05.")
+    error = await refused(plane.create("hello", task_spec=spec))
+    assert (error.code, "is not a gzip file" in error.message) == (Code.INVALID_ARGUMENT, True)
+    await plane.storage.put(uri, gzip.compress(b"anything"))
+    await plane.create("hello", task_spec=spec)
+
+
+async def test_a_bundle_is_looked_at_once_until_it_changes(tmp_path, make):
+    storage = open_storage(str(tmp_path / "data"))
+    bundles = Bundles(storage)
+    uri = storage.join("code.tar.gz")
+    spec = make.task_spec(args=["--tgz", uri])
+    data = make.bundle("main.py")
+    await storage.put(uri, data)
+    changed = Path(uri).stat().st_mtime
+    await bundles.check(spec.task_template)
+    Path(uri).write_bytes(b"?" * len(data))
+    os.utime(uri, (changed, changed))
+    await bundles.check(spec.task_template)
+    os.utime(uri, (changed + 1, changed + 1))
+    with pytest.raises(InvalidRequest):
+        await bundles.check(spec.task_template)
 
 
 async def test_another_python_than_that_of_the_tasks_is_refused_in_words(plane, make):
@@ -229,7 +315,44 @@ async def test_another_python_than_that_of_the_tasks_is_refused_in_words(plane, 
     error = await refused(plane.create("hello", task_spec=spec))
     assert error.code is Code.INVALID_ARGUMENT
     assert "from Python 3.7" in error.message
-    assert "--python" in error.message
+    assert "wingbeat up --python" in error.message
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "fits"),
+    [
+        ("2.12.1", "2.12.9", True),
+        ("2.12.0b3", "2.12.1", True),
+        ("2.11.4", "2.12.1", False),
+        ("3.12.1", "2.12.1", False),
+        ("2.1", "2.12.1", False),
+        ("", "2.12.1", True),
+        ("2.11.4", "", True),
+    ],
+)
+async def test_a_task_of_another_minor_version_of_the_sdk_is_refused_in_words(plane, make, theirs, ours, fits):
+    submission = plane.control.submission
+    submission._settings = msgspec.structs.replace(submission._settings, sdk_version=ours)
+    spec = make.task_spec()
+    runtime = spec.task_template.metadata.runtime
+    runtime.type, runtime.flavor, runtime.version = RuntimeMetadata.FLYTE_SDK, "python", theirs
+    if fits:
+        await plane.create("hello", task_spec=spec)
+        return
+    error = await refused(plane.create("hello", task_spec=spec))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert f"flyte {theirs}" in error.message and f"pip install 'flyte=={ours}'" in error.message
+
+
+@pytest.mark.parametrize("prefix", ["/elsewhere/raw", "file:///elsewhere", "relative/raw"])
+async def test_raw_data_outside_of_the_storage_is_refused(plane, prefix):
+    spec = RunSpec()
+    spec.raw_data_storage.raw_data_prefix = prefix
+    error = await refused(plane.create("hello", run_spec=spec))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert prefix in error.message and "raw data path" in error.message and "wingbeat up --storage" in error.message
+    spec.raw_data_storage.raw_data_prefix = plane.storage.join("mine")
+    await plane.create("hello", run_spec=spec)
 
 
 async def test_the_run_specification_reaches_the_action(plane):

@@ -140,7 +140,7 @@ async def test_a_report_is_linked_by_attempt(plane):
 
 async def test_the_code_of_a_run_is_linked(plane, make):
     uri = plane.storage.join("uploads", "code.tar.gz")
-    await plane.storage.put(uri, b"code")
+    await plane.storage.put(uri, make.bundle("main.py"))
     await plane.create("run", task_spec=make.task_spec(args=["--tgz", uri]))
     await plane.create("plain")
     request = CreateDownloadLinkRequest(

@@ -1,4 +1,4 @@
-"""Inputs and outputs as messages in the storage, and the code bundle that a task names."""
+"""Inputs and outputs as messages in the storage, and where the code of a task is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flyteidl2.task.common_pb2 import Inputs, Outputs
 from google.protobuf.message import DecodeError
 
 from wingbeat.control.errors import InvalidRequest, Missing, NotNow
-from wingbeat.storage import ObjectMissing, OutsideStorage, Storage
+from wingbeat.storage import ObjectMissing, Storage
 
 INPUTS = "inputs.pb"
 MAX_READ_BYTES = 256 * 1024 * 1024
@@ -67,17 +67,3 @@ def bundle_uri(template: Any) -> str:
         if arg in ("--tgz", "--pkl"):
             return str(args[index + 1])
     return str(template.metadata.code_bundle_uri)
-
-
-async def check_bundle(storage: Storage, template: Any) -> None:
-    """Raises NotNow when the bundle is not in this storage: clients remember for a day what they have uploaded."""
-    uri = bundle_uri(template)
-    if not uri or "{{" in uri:
-        return
-    try:
-        await storage.head(uri)
-    except (ObjectMissing, OutsideStorage):
-        raise NotNow(
-            f"the code of this task is not in this server's storage ({uri}): it was uploaded to another data folder, "
-            "or before a reset. Run `flyte delete local-cache` and submit again"
-        ) from None

@@ -31,7 +31,11 @@ def _stored(data: bytes) -> bytes:
 
 def _malformed(message: Any, form: str, error: Exception) -> ConnectError:
     detail = str(error)[:300]
-    return ConnectError(Code.INVALID_ARGUMENT, f"the body is not a {message.DESCRIPTOR.name} in {form}: {detail}")
+    return ConnectError(
+        Code.INVALID_ARGUMENT,
+        f"the body is not a {message.DESCRIPTOR.name} in {form}: {detail}. Does something stand in between, or is the "
+        "client not one of Flyte 2? See: flyte --version",
+    )
 
 
 class ProtobufCodec:
@@ -86,7 +90,8 @@ class BoundedGzip:
         if len(result) > MAX_MESSAGE_BYTES:
             raise ConnectError(
                 Code.RESOURCE_EXHAUSTED,
-                f"the request is larger than {MAX_MESSAGE_BYTES} bytes; pass large values as files, not inline",
+                f"the request is larger than {MAX_MESSAGE_BYTES} bytes when it is unpacked; pass large values as files "
+                "(flyte.io.File): flyte run ... --NAME FILE",
             )
         if not inflater.eof:
             raise ConnectError(Code.INVALID_ARGUMENT, "the body is not gzip: it ends too early")

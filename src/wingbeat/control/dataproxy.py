@@ -29,6 +29,7 @@ from wingbeat.control.clock import now
 from wingbeat.control.errors import InvalidRequest, Missing
 from wingbeat.control.inputs import inputs_hash
 from wingbeat.control.logs import LogSource, in_batches
+from wingbeat.control.names import check_run_name
 from wingbeat.control.projects import Projects
 from wingbeat.control.runs import outputs_uri
 from wingbeat.control.settings import ControlSettings
@@ -105,6 +106,7 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
         kind = request.WhichOneof("id")
         if kind == "run_id":
             run = wire.run_id(request.run_id)
+            check_run_name(run.run)
             org, project, domain = run.org, run.project, run.domain
         elif kind == "project_id":
             id = request.project_id

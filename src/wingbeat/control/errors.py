@@ -76,7 +76,8 @@ CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (NotNow, Code.FAILED_PRECONDITION),
     (Stale, Code.FAILED_PRECONDITION),
     (Gone, Code.ABORTED),
-    (Draining, Code.UNAVAILABLE),
+    # Not `unavailable`: for that the SDK shows words of its own instead of ours.
+    (Draining, Code.FAILED_PRECONDITION),
     (Unsupported, Code.UNIMPLEMENTED),
     (BadQuery, Code.INVALID_ARGUMENT),
     (RecordNotFound, Code.NOT_FOUND),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import shlex
 import tarfile
 from typing import Any
 
@@ -114,15 +115,15 @@ class ImageChecker:
         if spec.python_version and wanted and spec.python_version != wanted:
             raise InvalidRequest(
                 f"image {target} needs Python {spec.python_version}, tasks run in Python {wanted} "
-                f"({self._settings.interpreter}); start Wingbeat with --python set to a Python {spec.python_version} "
-                "that has flyte installed"
+                f"({self._settings.interpreter}); leave its python_version out, or have tasks run in a Python "
+                f"{spec.python_version} that has flyte installed: wingbeat up --python PATH"
             )
         requirements, unsupported = await self._requirements(spec, values.get("context", ""))
         if unsupported:
             raise InvalidRequest(
-                f"image {target} has layers that are not supported yet ({', '.join(unsupported)}): building "
-                f"environments is not supported yet. Prepare {self._settings.interpreter} by hand and use an image "
-                "without those layers"
+                f"image {target} has layers that are not supported yet ({', '.join(unsupported)}): environments are "
+                "not built yet. Take those layers out of the image and install by hand what they bring: "
+                f"{self._by_hand(spec)}"
             )
         missing = await self._missing(requirements)
         if missing:
@@ -136,6 +137,13 @@ class ImageChecker:
         outputs = Outputs()
         outputs.literals.add(name="o0", value=literal)
         return bytes(outputs.SerializeToString(deterministic=True))
+
+    def _by_hand(self, spec: Any) -> str:
+        """The command that does what a layer that is not supported asks for, as far as that is a command."""
+        system = [p for layer in spec.layers for p in layer.apt_packages.packages]
+        if system:
+            return f"apt-get install {shlex.join(system)}"
+        return f"{self._settings.interpreter} -m pip install ..."
 
     async def _spec(self, uri: str, target: str) -> Any:
         try:

@@ -111,11 +111,12 @@ def complete(inputs: Any, task_spec: Any, task_name: str) -> tuple[Any, bool]:
     """`inputs` with defaults for what is missing, and whether any was added. Raises InvalidRequest that names the
     input which is missing, unknown, or of another type than the interface says."""
     variables = {v.key: v.value for v in task_spec.task_template.interface.inputs.variables}
+    again = f"flyte run ... {task_name.rpartition('.')[2]}"
     given = {named.name: named.value for named in inputs.literals}
     for name in given:
         if name not in variables:
             has = f"it has {', '.join(variables)}" if variables else "it takes none"
-            raise InvalidRequest(f"task {task_name} has no input {name!r}; {has}")
+            raise InvalidRequest(f"task {task_name} has no input {name!r}; {has}, see: {again} --help")
     result = Inputs()
     result.CopyFrom(inputs)
     filled_later = {pair.value for pair in inputs.context if pair.key == KICKOFF_KEY}
@@ -131,14 +132,15 @@ def complete(inputs: Any, task_spec: Any, task_name: str) -> tuple[Any, bool]:
                 given[name] = _none()
             else:
                 raise InvalidRequest(
-                    f"task {task_name} needs the input {name!r} ({describe_type(variable.type)}), which is not given"
+                    f"task {task_name} needs the input {name!r} ({describe_type(variable.type)}), which is not given; "
+                    f"give it: {again} --{name} VALUE"
                 )
             result.literals.add(name=name, value=given[name])
             added = True
         if not fits(given[name], variable.type):
             raise InvalidRequest(
                 f"the input {name!r} of task {task_name} must be {describe_type(variable.type)}, "
-                f"not {describe_value(given[name])}"
+                f"not {describe_value(given[name])}; give it again: {again} --{name} VALUE"
             )
     return result, added
 

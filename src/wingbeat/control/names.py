@@ -20,13 +20,22 @@ def check_run_name(name: str) -> None:
     """Raises InvalidRequest unless `name` is a DNS-1035 label of at most 30 characters."""
     if len(name) > MAX_RUN_NAME:
         raise InvalidRequest(
-            f"the run name {name[:60]!r} has {len(name)} characters; at most {MAX_RUN_NAME} are allowed"
+            f"the run name {name[:60]!r} has {len(name)} characters; at most {MAX_RUN_NAME} are allowed, so for "
+            f"example: flyte run --name {_mended(name)} ..."
         )
     if not _RUN_NAME.fullmatch(name):
         raise InvalidRequest(
-            f"the run name {name!r} is not valid: use lowercase letters, digits and '-', "
-            "start with a letter and end with a letter or digit"
+            f"the run name {name!r} is not valid: use lowercase letters, digits and '-', start with a letter and end "
+            f"with a letter or digit, so for example: flyte run --name {_mended(name)} ..."
         )
+
+
+def _mended(name: str) -> str:
+    """A valid name that is like this one."""
+    like = re.sub(r"[^a-z0-9]+", "-", name[:60].lower()).strip("-")
+    if not like[:1].isalpha():
+        like = f"run-{like}"
+    return like[:MAX_RUN_NAME].rstrip("-")
 
 
 def check_action_name(name: str) -> None:

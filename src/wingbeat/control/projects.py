@@ -68,7 +68,10 @@ class Projects:
                 f"make it with: flyte create project --id {project} --name {project}"
             )
         if domain not in self._domains:
-            raise Missing(f"there is no domain {domain!r}; there are {', '.join(self._domains)}")
+            raise Missing(
+                f"there is no domain {domain!r} in project {project!r} (there are {', '.join(self._domains)}); "
+                f"name one of them: flyte run --domain {next(iter(self._domains), 'DOMAIN')} ..."
+            )
         if rows[0][0] in (ProjectState.PROJECT_STATE_ARCHIVED, ProjectState.PROJECT_STATE_SYSTEM_ARCHIVED):
             raise NotNow(
                 f"project {project!r} is archived; take it back with: flyte update project --unarchive {project}"
@@ -107,7 +110,7 @@ class ProjectApi(ProjectService):  # type: ignore[misc]
                 f"the project id {project.id!r} is not valid: use letters, digits, '-', '_' and '.', at most 63"
             )
         if not await self._db.write(lambda c: _insert(c, normalize_org(project.org), project)):
-            raise Exists(f"there is a project {project.id!r} already")
+            raise Exists(f"there is a project {project.id!r} already; look at it: flyte get project {project.id}")
         return CreateProjectResponse()
 
     async def update_project(self, request: Any, ctx: Any) -> Any:
@@ -131,7 +134,7 @@ class ProjectApi(ProjectService):  # type: ignore[misc]
             )
         )
         if not changed:
-            raise Missing(f"there is no project {project.id!r}")
+            raise Missing(f"there is no project {project.id!r}; see what there is: flyte get project")
         return UpdateProjectResponse()
 
     async def get_project(self, request: Any, ctx: Any) -> Any:
@@ -143,7 +146,7 @@ class ProjectApi(ProjectService):  # type: ignore[misc]
             )
         )
         if not rows:
-            raise Missing(f"there is no project {request.id!r}")
+            raise Missing(f"there is no project {request.id!r}; see what there is: flyte get project")
         return GetProjectResponse(project=self._projects.message(rows[0]))
 
     async def list_projects(self, request: Any, ctx: Any) -> Any:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 from flyteidl2.common.run_pb2 import RelationType
+from flyteidl2.core.tasks_pb2 import RuntimeMetadata
 from flyteidl2.task.common_pb2 import Inputs
 from flyteidl2.task.run_pb2 import RunSpec
 from flyteidl2.task.task_definition_pb2 import TaskSpec
 
 from wingbeat.control import blobs, images, wire
+from wingbeat.control.bundles import Bundles
 from wingbeat.control.clock import now
-from wingbeat.control.errors import Draining, Exists, InvalidRequest, Missing, Unsupported
+from wingbeat.control.errors import Draining, Exists, InvalidRequest, Unsupported
 from wingbeat.control.inputs import complete, inputs_hash, root_cache_key
 from wingbeat.control.names import check_run_name, new_run_name
 from wingbeat.control.projects import Projects
 from wingbeat.control.settings import ControlSettings
 from wingbeat.control.taskactions import root_action, run_annotations
 from wingbeat.control.tasks import find_spec, missing_task, task_short_name
-from wingbeat.control.triggers import find_trigger, trigger_key
+from wingbeat.control.triggers import find_trigger, missing_trigger, trigger_key
 from wingbeat.database import Database, RecordNotFound, Records
 from wingbeat.resources import (
     ROOT_ACTION,
@@ -34,10 +37,11 @@ from wingbeat.resources import (
     TaskId,
     normalize_org,
 )
-from wingbeat.storage import Storage, frames_for_tasks
+from wingbeat.storage import ObjectMissing, OutsideStorage, Storage, frames_for_tasks
 from wingbeat.stores import AlreadyExists, Store
 
 _DEFAULT_IMAGE = re.compile(r"flyte:py(\d+\.\d+)-v")
+_MINOR = re.compile(r"(\d+)\.(\d+)")
 
 
 class Wanted(msgspec.Struct):
@@ -71,6 +75,7 @@ class Submission:
         self._db = db
         self._records = records
         self._storage = storage
+        self._bundles = Bundles(storage)
         self._projects = projects
         self._images = images
         self._settings = settings
@@ -84,7 +89,10 @@ class Submission:
     async def create_run(self, request: Any) -> ActionRecord:
         """The record of the new run's root action. Raises ControlError; nothing of the run is stored then."""
         if self._draining:
-            raise Draining("this server is being stopped and takes no new runs; start it again: wingbeat up")
+            raise Draining(
+                f"the server {self._settings.endpoint} is being stopped and takes no new runs; start it again: "
+                "wingbeat up"
+            )
         run = await self._identity(request)
         id = run.action(ROOT_ACTION)
         wanted = await self._resolve(request)
@@ -95,7 +103,9 @@ class Submission:
         if images.is_build(template):
             return await self._build_image(id, wanted, inputs)
         self._check_python(template)
-        await blobs.check_bundle(self._storage, template)
+        self._check_sdk(template)
+        await self._check_raw_data(wanted.run_spec.raw_data_storage.raw_data_prefix)
+        await self._bundles.check(template)
         base = self._base(wanted.run_spec.run_base_dir, run)
         if wanted.offloaded is not None and not added:
             input_uri = blobs.inputs_path(wanted.offloaded.uri)
@@ -190,7 +200,7 @@ class Submission:
         key = trigger_key(name)
         trigger = await self._db.read(lambda c: find_trigger(c, key))
         if trigger is None:
-            raise Missing(f"there is no trigger {key[4]!r} of task {key[3] or '(any)'} in {key[1]}/{key[2]}")
+            raise missing_trigger(key)
         task = TaskId(key[0], key[1], key[2], trigger.id.name.task_name, trigger.spec.task_version)
         return task, await self.registered(task), trigger
 
@@ -221,10 +231,40 @@ class Submission:
         have = self._settings.python_version
         if match and have and match[1] != have:
             raise InvalidRequest(
-                f"this was submitted from Python {match[1]}, and tasks run in Python {have} "
-                f"({self._settings.interpreter}): submit from a Python {have}, or start Wingbeat with --python set to "
-                f"a Python {match[1]} that has flyte installed"
+                f"task {template.id.name} was submitted from Python {match[1]}, and tasks run in Python {have}, where "
+                f"its code may not run. Submit it with {self._command('flyte')}, or have tasks run in Python "
+                f"{match[1]}: wingbeat up --python PATH"
             )
+
+    def _check_sdk(self, template: Any) -> None:
+        """What one minor version of the SDK writes into a task (its arguments, its pickles) another may not read."""
+        runtime, have = template.metadata.runtime, self._settings.sdk_version
+        if runtime.type != RuntimeMetadata.FLYTE_SDK or runtime.flavor != "python":
+            return
+        theirs, ours = _MINOR.match(runtime.version), _MINOR.match(have)
+        if theirs and ours and theirs.groups() != ours.groups():
+            raise InvalidRequest(
+                f"task {template.id.name} was made with flyte {runtime.version}, and tasks run with flyte {have} "
+                f"({self._settings.interpreter}). Install the same where you submit or deploy it, and do that again: "
+                f"python -m pip install 'flyte=={have}'"
+            )
+
+    async def _check_raw_data(self, prefix: str) -> None:
+        """Files that a task leaves elsewhere on this computer could not be opened through this server. Other stores
+        are the task's own business."""
+        scheme, colon, _ = prefix.partition("://")
+        if not prefix or (colon and scheme not in ("local", "file")):
+            return
+        try:
+            await self._storage.head(prefix)
+        except ObjectMissing:
+            pass
+        except OutsideStorage as error:
+            raise InvalidRequest(f"the raw data path of this run cannot be used: {error}") from None
+
+    def _command(self, name: str) -> str:
+        """A command of the task environment, by its path."""
+        return str(PurePath(self._settings.interpreter).with_name(name)) if self._settings.interpreter else name
 
     def _record(self, id: ActionId, wanted: Wanted, source: int, at: dt.datetime) -> ActionRecord:
         environment = wanted.spec.environment.name
@@ -269,15 +309,18 @@ class Submission:
 
 
 def _exists(run: RunId) -> Exists:
-    return Exists(f"there is a run {run.run!r} in {run.project}/{run.domain} already; choose another name")
+    return Exists(
+        f"there is a run {run.run!r} in {run.project}/{run.domain} already; choose another name, or look at that run: "
+        f"flyte get run {run.run}"
+    )
 
 
 def _refuse_unsupported(run_spec: RunSpec) -> None:
-    relation = run_spec.relation.relation_type
+    relation, run = run_spec.relation.relation_type, run_spec.relation.related_to.name
     if relation == RelationType.RELATION_TYPE_RECOVER or run_spec.recover.force_rerun_actions:
         raise Unsupported(
-            "recovering a run (reusing what succeeded in it) is not supported yet; "
-            "run all of it again with: flyte rerun, without --recover"
+            f"recovering the run {run!r} (reusing what succeeded in it) is not supported yet; run all of it again "
+            f"without --recover: flyte rerun {run}"
         )
 
 

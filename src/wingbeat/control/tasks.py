@@ -19,7 +19,13 @@ from wingbeat.control import images, listing, wire
 from wingbeat.control.clock import now_micros
 from wingbeat.control.errors import InvalidRequest, Missing
 from wingbeat.control.projects import Projects
-from wingbeat.control.triggers import delete_trigger, normalize_automation, put_trigger, triggers_of_task
+from wingbeat.control.triggers import (
+    delete_trigger,
+    log_unscheduled,
+    normalize_automation,
+    put_trigger,
+    triggers_of_task,
+)
 from wingbeat.database import Connection, Database, get_blob, put_blob
 from wingbeat.database.times import from_micros
 from wingbeat.resources import TaskId, normalize_org
@@ -68,7 +74,7 @@ def find_spec(c: Connection, id: TaskId) -> bytes | None:
 def missing_task(id: TaskId) -> Missing:
     return Missing(
         f"there is no task {id.name!r} of version {id.version!r} in {id.project}/{id.domain}; "
-        f"see what there is with: flyte get task, or deploy it with: flyte deploy"
+        f"deploy it, or see what there is: flyte get task"
     )
 
 
@@ -125,6 +131,8 @@ class TaskApi(TaskService):  # type: ignore[misc]
                 put_trigger(c, key, _trigger_spec(trigger.spec, id.version), automation, user)
 
         await self._db.write(job)
+        for trigger in request.triggers:
+            log_unscheduled(trigger.name, id.name)
         return DeployTaskResponse()
 
     async def get_task_details(self, request: Any, ctx: Any) -> Any:

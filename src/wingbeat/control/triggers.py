@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ from wingbeat.control.projects import Projects
 from wingbeat.database import Connection, Database
 from wingbeat.database.times import from_micros, optional_time
 from wingbeat.resources import normalize_org
+
+log = logging.getLogger(__name__)
 
 NOT_SCHEDULED = "not scheduled yet: this version of Wingbeat stores triggers and does not fire them"
 
@@ -171,6 +174,17 @@ def _status(row: tuple[Any, ...]) -> Any:
     )
 
 
+def log_unscheduled(name: str, task_name: str) -> None:
+    log.warning("trigger %s of task %s is %s", name, task_name, NOT_SCHEDULED)
+
+
+def missing_trigger(key: Key) -> Missing:
+    return Missing(
+        f"there is no trigger {key[4]!r} of task {key[3] or '(any)'} in {key[1]}/{key[2]}; "
+        "see what there is: flyte get trigger"
+    )
+
+
 def trigger_key(name: Any) -> Key:
     for part in ("project", "domain", "name"):
         if not getattr(name, part):
@@ -215,13 +229,15 @@ class TriggerApi(TriggerService):  # type: ignore[misc]
             put_trigger(c, key, request.spec, automation, user, expected)
             return find_trigger(c, key)
 
-        return DeployTriggerResponse(trigger=await self._db.write(job))
+        trigger = await self._db.write(job)
+        log_unscheduled(key[4], key[3])
+        return DeployTriggerResponse(trigger=trigger)
 
     async def get_trigger_details(self, request: Any, ctx: Any) -> Any:
         key = trigger_key(request.name)
         found = await self._db.read(lambda c: find_trigger(c, key))
         if found is None:
-            raise Missing(f"there is no trigger {key[4]!r} of task {key[3] or '(any)'} in {key[1]}/{key[2]}")
+            raise missing_trigger(key)
         return GetTriggerDetailsResponse(trigger=found)
 
     async def get_trigger_revision_details(self, request: Any, ctx: Any) -> Any:

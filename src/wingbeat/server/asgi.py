@@ -143,7 +143,8 @@ class Application:
         length = next((int(v) for n, v in scope["headers"] if n == b"content-length" and v.isdigit()), 0)
         too_large = ConnectError(
             Code.RESOURCE_EXHAUSTED,
-            f"the request is larger than {self._max_body} bytes; pass large values as files, not inline",
+            f"the request {scope['path'][:200]} is larger than {self._max_body} bytes; pass large values as files "
+            "(flyte.io.File): flyte run ... --NAME FILE",
         )
 
         async def limited_receive() -> Message:

@@ -15,7 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wingbeat.storage.names import checked_elements
-from wingbeat.storage.protocol import ObjectInfo, ObjectMissing, OutsideStorage, StorageFull, StorageUnavailable
+from wingbeat.storage.protocol import (
+    ELSEWHERE,
+    ObjectInfo,
+    ObjectMissing,
+    OutsideStorage,
+    StorageFull,
+    StorageUnavailable,
+)
 
 INCOMING = ".incoming"
 """Where objects are written before they get their name; inside the root, so that a rename is enough. Not listed."""
@@ -48,12 +55,12 @@ class FolderStorage:
                 name = uri.removeprefix(scheme)
                 break
         if not name.startswith("/") or "\0" in name:
-            raise OutsideStorage(f"{uri!r} is not a path below {self.base_uri}, the only place that is served")
+            raise OutsideStorage(f"{uri!r} is not a path below {self.base_uri}, {ELSEWHERE}")
         if ".." in name.split("/"):
             raise OutsideStorage(f"{uri!r} has `..` in it; use the path without")
         real = os.path.realpath(name)
         if real != self._real and not real.startswith(self._real + "/"):
-            raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, the only place that is served")
+            raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, {ELSEWHERE}")
         return Path(real)
 
     def _object(self, uri: str) -> Path:

@@ -34,6 +34,10 @@ class StorageFull(StorageUnavailable):
     """No space is left (or the quota is used up); what was being written is not there."""
 
 
+ELSEWHERE = "the only place that is served. Have another one served with: wingbeat up --storage URI"
+"""What OutsideStorage says after the place that is."""
+
+
 class Storage(Protocol):
     base_uri: str
     """Everything of ours is below it; no trailing slash."""

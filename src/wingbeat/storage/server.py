@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from wingbeat.storage.folder import FolderStorage
 from wingbeat.storage.opening import open_storage
 from wingbeat.storage.protocol import ObjectMissing, OutsideStorage, Storage, StorageFull, StorageUnavailable
-from wingbeat.storage.signing import BadToken, Grant, Signer
+from wingbeat.storage.signing import AGAIN, BadToken, Grant, Signer
 from wingbeat.storage.transfer import Interrupted, digest_of, open_file, reading, receive, storing
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -179,7 +179,10 @@ class DataHandler(BaseHTTPRequestHandler):
             )
         announced = self.headers.get("Content-MD5", "")
         if announced and grant.md5 and announced != base64.b64encode(bytes.fromhex(grant.md5)).decode():
-            raise Refused(HTTPStatus.FORBIDDEN, "the Content-MD5 is not the one that this URL was made for")
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                f"the Content-MD5 is not the one that this URL of {grant.uri} was made for; {AGAIN}",
+            )
         wanted = grant.md5 or (base64.b64decode(announced).hex() if announced else "")
         if self.headers.get("Expect", "").lower() == "100-continue":
             super().handle_expect_100()
@@ -189,11 +192,17 @@ class DataHandler(BaseHTTPRequestHandler):
                 digest = receive(self.rfile.readinto1, int(length), file)
                 self._body_read = True
                 if wanted and digest != wanted:
-                    message = f"the content has the MD5 {digest}, not {wanted}: it was changed while it was uploaded"
+                    message = (
+                        f"the content for {grant.uri} has the MD5 {digest}, not {wanted}: it was changed while it was "
+                        "uploaded; send it again: flyte run ..."
+                    )
                     raise Refused(HTTPStatus.BAD_REQUEST, message)
         except FileExistsError:
             if digest_of(self.server.storage, grant.uri) != digest:
-                message = f"{grant.uri} is there already with other content, which is never replaced"
+                message = (
+                    f"{grant.uri} is there already with other content, which is never replaced; send yours to a new "
+                    "place: flyte delete local-cache"
+                )
                 raise Refused(HTTPStatus.CONFLICT, message) from None
         self._respond(HTTPStatus.OK, b"")
 

@@ -21,6 +21,9 @@ MAX_UPLOAD = 5 << 40
 """Bytes: the most that one upload may ask for unless it says less."""
 
 
+AGAIN = "get a new one by running the same command again, such as: flyte run ..."
+
+
 class Grant(msgspec.Struct, frozen=True, rename={"method": "m", "uri": "u", "md5": "d", "expires": "e", "limit": "n"}):
     """What a token allows."""
 
@@ -87,15 +90,15 @@ class Signer:
         try:
             payload, signature = _decode(head), _decode(tail)
         except (ValueError, binascii.Error):
-            raise BadToken("this URL is damaged: ask for a new one by running the command again") from None
+            raise BadToken(f"this URL is damaged; {AGAIN}") from None
         if not hmac.compare_digest(signature, self._sign(payload)):
-            raise BadToken("this URL was not made here or was changed: ask for a new one by running the command again")
+            raise BadToken(f"this URL was not made here or was changed; {AGAIN}")
         grant = msgspec.json.decode(payload, type=Grant)
         if grant.method != method:
-            raise BadToken(f"this URL is for {grant.method}, not for {method}")
+            raise BadToken(f"this URL of {grant.uri} is for {grant.method}, not for {method}; {AGAIN}")
         if grant.expires <= dt.datetime.now(dt.UTC).timestamp():
             when = dt.datetime.fromtimestamp(grant.expires, dt.UTC).isoformat(" ", "seconds")
-            raise BadToken(f"this URL has expired at {when}: ask for a new one by running the command again")
+            raise BadToken(f"this URL of {grant.uri} has expired at {when}; {AGAIN}")
         return grant
 
 
