@@ -4,7 +4,7 @@ import asyncio
 
 import flyte
 
-env = flyte.TaskEnvironment(name="cancelling")
+env = flyte.TaskEnvironment(name="cancelling", resources=flyte.Resources(cpu="10m"))
 
 
 @env.task

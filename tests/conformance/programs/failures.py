@@ -11,6 +11,7 @@ import flyte.errors
 from stamps import count, stamp
 
 env = flyte.TaskEnvironment(name="failures")
+idle = flyte.TaskEnvironment(name="idle", resources=flyte.Resources(cpu="10m"))
 small = flyte.TaskEnvironment(name="small", resources=flyte.Resources(cpu="100m", memory="250Mi"), depends_on=[env])
 
 
@@ -88,7 +89,7 @@ def killed(folder: str) -> str:
     return f"launch {count(folder, 'killed')}, attempt {flyte.ctx().attempt_number}"
 
 
-@env.task
+@idle.task
 def waits_to_be_killed(folder: str) -> str:
     """Says its process id; the test kills it."""
     stamp(folder, f"pid-{os.getpid()}")
