@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -101,6 +101,8 @@ class Controller:
         self._informer = Informer(store)
         self._queue: WorkQueue[ActionId] = WorkQueue(first_retry_seconds=FIRST_RETRY, last_retry_seconds=LAST_RETRY)
         self._own_writes: dict[ActionId, str] = {}
+        self._writing: dict[ActionId, int] = {}
+        """Actions with a write of ours under way, and the newest version that the watch told of meanwhile."""
         self._running: set[asyncio.Task[None]] = set()
         self._main: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -157,6 +159,10 @@ class Controller:
             return
         id = new.id
         if self._own_writes.get(id) == new.metadata.resource_version:
+            return
+        if id in self._writing:
+            # Most likely our own write, told before it returned. `_write` knows when it has.
+            self._writing[id] = max(self._writing[id], int(new.metadata.resource_version))
             return
         self._queue.add(id, Priority.NORMAL if self._informer.synced.is_set() else Priority.BACKLOG)
 
@@ -218,10 +224,8 @@ class Controller:
             case Step.REJECT:
                 return await self._persist(action, decide_invalid(action, state, "InvalidSpec", problem, now))
             case Step.ADD_FINALIZER:
-                patched = await self._store.patch(
-                    id, MetadataPatch(add_finalizers=(FINALIZER,)), resource_version=action.metadata.resource_version
-                )
-                self._wrote(patched)
+                patch = MetadataPatch(add_finalizers=(FINALIZER,))
+                await self._write(id, self._store.patch(id, patch, resource_version=action.metadata.resource_version))
                 return True
             case Step.WAIT:
                 assert state.not_before is not None
@@ -301,15 +305,17 @@ class Controller:
         if decision.status is not None:
             what = "intent" if decision.again else "result" if decision.finalize_attempt else "progress"
             crash_point(what + ".before-write")
-            written = await self._store.patch_status(
+            written = await self._write(
                 id,
-                decision.status,
-                resource_version=action.metadata.resource_version,
-                events=decision.events,
-                wait_reason=decision.wait_reason,
+                self._store.patch_status(
+                    id,
+                    decision.status,
+                    resource_version=action.metadata.resource_version,
+                    events=decision.events,
+                    wait_reason=decision.wait_reason,
+                ),
             )
             crash_point(what + ".after-write")
-            self._wrote(written)
             for event in decision.events:
                 if event.phase.terminal:
                     log.info(
@@ -338,9 +344,20 @@ class Controller:
         except Exception:
             log.exception("clean-up failed", run=context.id.run, action=context.id.action, attempt=context.attempt)
 
-    def _wrote(self, action: TaskAction) -> None:
-        self._own_writes[action.id] = action.metadata.resource_version
-        self._informer.observe(action)
+    async def _write(self, id: ActionId, write: Awaitable[TaskAction]) -> TaskAction:
+        """Carry out a write of ours, whose echo in the watch is no reason to look again."""
+        self._writing[id] = 0
+        written: TaskAction | None = None
+        try:
+            written = await write
+        finally:
+            told = self._writing.pop(id)
+            version = written.metadata.resource_version if written is not None else "0"
+            if told > int(version):
+                self._queue.add(id)
+        self._own_writes[id] = version
+        self._informer.observe(written)
+        return written
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
@@ -348,17 +365,15 @@ class Controller:
         """A finished action: label it for collection once, and stop the children that it left behind."""
         if action.metadata.labels.get(LABEL_TERMINATION_STATUS) != "terminated":
             await self._stop_children(action.id, f"its parent {action.id.action} has ended")
-            patched = await self._store.patch(
-                action.id,
-                MetadataPatch(
-                    labels={
-                        LABEL_TERMINATION_STATUS: "terminated",
-                        LABEL_COMPLETED_TIME: now.astimezone(dt.UTC).strftime("%Y-%m-%d.%H-%M"),
-                    }
-                ),
-                resource_version=action.metadata.resource_version,
+            done = MetadataPatch(
+                labels={
+                    LABEL_TERMINATION_STATUS: "terminated",
+                    LABEL_COMPLETED_TIME: now.astimezone(dt.UTC).strftime("%Y-%m-%d.%H-%M"),
+                }
             )
-            self._wrote(patched)
+            await self._write(
+                action.id, self._store.patch(action.id, done, resource_version=action.metadata.resource_version)
+            )
 
     async def _stop_children(self, id: ActionId, reason: str) -> None:
         for child in self._informer.children(id):

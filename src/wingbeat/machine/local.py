@@ -20,7 +20,7 @@ import structlog
 
 from wingbeat.crashpoints import crash_point
 from wingbeat.machine import limits, logs
-from wingbeat.machine.budget import Admission, Budget, BudgetSettings, size
+from wingbeat.machine.budget import Budget, BudgetSettings, size
 from wingbeat.machine.facts import TOKEN, Exit, Facts, all_tokens
 from wingbeat.machine.kill import Killer
 from wingbeat.machine.launches import Launch, claim_of, environment, out_of_memory, status_of
@@ -34,6 +34,8 @@ ROOM_BYTES = 8 << 20
 """Free on the disk at least, or nothing is started: a task that cannot write its outputs runs for nothing."""
 WATCH_SECONDS = 0.5
 """Between two looks at what launches with a memory limit use."""
+QUICK_SECONDS = 0.25
+"""A start that takes no longer is told of as what it came to, not as a state of its own."""
 EXIT_SECONDS = 10.0
 """How long the zygote has to tell of an exit after nothing of the tree is left."""
 _RUNNING = (ProcessState.STARTING, ProcessState.RUNNING)
@@ -238,6 +240,9 @@ class LocalMachine:
         self._know(launch)
         self._budget.add(claim)
         self._admit()
+        if launch.state is ProcessState.STARTING:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(launch.answered.wait(), QUICK_SECONDS)
 
     async def _zygote(self, interpreter: str) -> Zygote:
         try:
@@ -251,15 +256,20 @@ class LocalMachine:
         if self._stopping:
             return
         for admission in self._budget.admit():
-            self._spawn(self._begin(admission))
+            launch = self._launches.get(admission.claim.token)
+            if launch is None or launch.state is not ProcessState.WAITING:
+                self._budget.remove(admission.claim.token)
+                continue
+            launch.over_budget = admission.over_budget
+            launch.state = ProcessState.STARTING
+            asyncio.get_running_loop().call_later(QUICK_SECONDS, self._still_starting, launch)
+            self._spawn(self._begin(launch))
 
-    async def _begin(self, admission: Admission) -> None:
-        launch = self._launches.get(admission.claim.token)
-        if launch is None or launch.state is not ProcessState.WAITING:
-            self._budget.remove(admission.claim.token)
-            return
-        launch.over_budget = admission.over_budget
-        self._change(launch, ProcessState.STARTING)
+    def _still_starting(self, launch: Launch) -> None:
+        if launch.state is ProcessState.STARTING and not self._stopping:
+            self._changes(launch)
+
+    async def _begin(self, launch: Launch) -> None:
         spec = launch.spec
         try:
             zygote = launch.zygote = await self._zygotes.get(spec.interpreter)
@@ -508,6 +518,10 @@ class LocalMachine:
             launch.answered.set()
         if state in _RUNNING and launch.spec.action in self._waiting:
             self._budget.set_waiting(launch.spec.token, True)
+        self._changes(launch)
+
+    def _changes(self, launch: Launch) -> None:
+        """Have those told who asked for changes."""
         if not self._changed:
             asyncio.get_running_loop().call_soon(self._tell)
         self._changed.add(launch.spec.action)
