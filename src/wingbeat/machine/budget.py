@@ -79,11 +79,23 @@ class Admission(msgspec.Struct, frozen=True):
     over_budget: bool = False
 
 
+_Kind = tuple[float, int, int, int]
+
+
+def _kind(claim: Claim) -> _Kind:
+    """All of a claim that decides whether it may start."""
+    return (claim.cpus, claim.memory, claim.gpus, claim.depth)
+
+
 class Budget:
     def __init__(self, settings: BudgetSettings) -> None:
         self.settings = settings
         self.startups = settings.startups or max(1, int(settings.cpus))
         self._queue: dict[str, Claim] = {}
+        self._alike: dict[_Kind, dict[str, Claim]] = {}
+        """The queue again, by what is asked for: of those alike only the first needs a look."""
+        self._arrivals: dict[str, int] = {}
+        self._arrived = 0
         self._held: dict[str, _Held] = {}
 
     # - what happens -
@@ -112,18 +124,30 @@ class Budget:
 
     def add(self, claim: Claim) -> None:
         """Queue a claim that `fit` has returned."""
-        if claim.token not in self._held:
-            self._queue.setdefault(claim.token, claim)
+        if claim.token not in self._held and claim.token not in self._queue:
+            self._queue[claim.token] = claim
+            self._arrivals[claim.token] = self._arrived = self._arrived + 1
+            self._alike.setdefault(_kind(claim), {})[claim.token] = claim
+
+    def _leave(self, token: str) -> None:
+        """Take it out of the queue, if it is there."""
+        claim = self._queue.pop(token, None)
+        if claim is not None:
+            del self._arrivals[token]
+            alike = self._alike[_kind(claim)]
+            del alike[token]
+            if not alike:
+                del self._alike[_kind(claim)]
 
     def adopt(self, claim: Claim) -> None:
         """Charge a process that runs already, whatever that makes of the sums."""
-        self._queue.pop(claim.token, None)
+        self._leave(claim.token)
         cpus = min(claim.cpus, self.settings.cpus)
         self._held[claim.token] = _Held(claim=msgspec.structs.replace(claim, cpus=cpus), starting=False)
 
     def remove(self, token: str) -> None:
         """It has ended, or no longer wants to start."""
-        self._queue.pop(token, None)
+        self._leave(token)
         self._held.pop(token, None)
 
     def ready(self, token: str) -> None:
@@ -151,7 +175,7 @@ class Budget:
             admission = self._next()
             if admission is None:
                 break
-            del self._queue[admission.claim.token]
+            self._leave(admission.claim.token)
             self._held[admission.claim.token] = _Held(claim=admission.claim, over=admission.over_budget)
             admitted.append(admission)
         return admitted
@@ -162,7 +186,8 @@ class Budget:
         used = self.used()
         active = [held for held in self._held.values() if not held.waiting]
         blocked: set[str] = set()
-        for claim in self._queue.values():
+        firsts = self._firsts()
+        for claim in firsts:
             lacks = self._lacks(claim, used)
             if not lacks and not (active and blocked & _needs(claim)):
                 return Admission(claim)
@@ -170,9 +195,17 @@ class Budget:
         if any(held.over for held in active):
             return None
         stuck = self._cannot_be_freed(active)
-        if any(not self._lacks(claim, stuck) for claim in self._queue.values()):
+        if any(not self._lacks(claim, stuck) for claim in firsts):
             return None
-        return Admission(max(self._queue.values(), key=lambda claim: claim.depth), over_budget=True)
+        return Admission(max(firsts, key=lambda claim: claim.depth), over_budget=True)
+
+    def _firsts(self) -> list[Claim]:
+        """Of each kind of claim the one that came first, in the order in which they came. Any other one of the kind
+        lacks what this one lacks, and is held up by what holds this one up."""
+        firsts = [next(iter(alike.values())) for alike in self._alike.values()]
+        if len(firsts) > 1:
+            firsts.sort(key=lambda claim: self._arrivals[claim.token])
+        return firsts
 
     def _cannot_be_freed(self, active: list[_Held]) -> Amount:
         """What stays charged even if all that is active ends, and with it those waiting ones that may wait for it:
