@@ -130,12 +130,14 @@ class Server:
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def run(self, *command: str, timeout: float = 120, check: bool = True, cwd: pathlib.Path | None = None) -> Result:
+    def run(
+        self, *command: str, timeout: float = 120, check: bool = True, cwd: pathlib.Path | None = None, **variables: str
+    ) -> Result:
         done = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            env=self.env,
+            env={**self.env, **variables},
             timeout=timeout,
             cwd=cwd or PROGRAMS,
             stdin=subprocess.DEVNULL,

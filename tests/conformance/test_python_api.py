@@ -1,7 +1,6 @@
 """`flyte.run`, `wait` and `outputs` from Python, with the written configuration."""
 
 import json
-import os
 import pathlib
 import sys
 
@@ -11,11 +10,7 @@ HIT = 2
 
 def test_runs_started_from_python_are_waited_for_and_give_their_outputs(server, tmp_path):
     command = (sys.executable, str(HERE / "api_client.py"), str(server.data / "flyte.yaml"), str(tmp_path))
-    server.env["PYTHONPATH"] = os.fspath(HERE / "programs")
-    try:
-        result = server.run(*command)
-    finally:
-        del server.env["PYTHONPATH"]
+    result = server.run(*command, PYTHONPATH=str(HERE / "programs"))
     seen = json.loads(result.out.splitlines()[-1])
     assert seen["outputs"] == [14]
     assert "succeeded" in seen["phase"].lower()
