@@ -243,7 +243,9 @@ class Server:
         return carrying(self.marker)
 
     def zygotes(self) -> list[int]:
-        return [pid for pid, line in self.processes().items() if "zygote.py" in line and _is_zygote(pid)]
+        found = [pid for pid, line in self.processes().items() if "zygote.py" in line and _is_zygote(pid)]
+        # A task that was forked just now has not given itself another name yet.
+        return [pid for pid in found if not any(pid in _children(other) for other in found)]
 
     def data_processes(self) -> list[int]:
         return [pid for pid in _children(self.pid) if "wingbeat.storage.server" in _command(pid)]

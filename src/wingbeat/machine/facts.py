@@ -103,10 +103,12 @@ class Facts:
         return self._read("kill.json", Kill)
 
     def write_kill(self, why: str, *, grace: float = 0.0, out_of_memory: bool = False) -> None:
-        self._write("kill.json", Kill(why=why, grace=grace, out_of_memory=out_of_memory, at=time.time()))
+        """As well as the disk allows: what only tells a later server why must not keep us from ending it."""
+        with contextlib.suppress(OSError):
+            self._write("kill.json", Kill(why=why, grace=grace, out_of_memory=out_of_memory, at=time.time()))
 
     def call_off(self) -> bool:
-        """Take the claim to run away from any child that has not made it yet. False when one has."""
+        """Take the claim to run away from any child that has not made it yet. False when one has. Raises OSError."""
         temporary = self.folder / f"start.{os.getpid()}"
         try:
             temporary.write_bytes(msgspec.json.encode(Claim(pid=0, start=0, at=time.time())))

@@ -12,6 +12,8 @@ from wingbeat.machine.processes import Process, ProcessTable, Root, send
 
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.2
+PATIENCE = 50
+"""Failed looks in a row after which whoever waits is told."""
 
 
 class _Ending(msgspec.Struct, kw_only=True):
@@ -48,16 +50,23 @@ class Killer:
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE
+        failures = 0
         while self._endings:
             current = list(self._endings)
             try:
                 ended = await asyncio.to_thread(self._round, current)
             except Exception as error:
+                # Processes cannot be looked at now (too many open files?). To give up would leave them running.
+                failures += 1
+                if failures < PATIENCE:
+                    await asyncio.sleep(LONGEST_PAUSE)
+                    continue
                 self._endings.clear()
                 for ending in current:
                     if not ending.done.done():
                         ending.done.set_exception(error)
                 continue
+            failures = 0
             for ending in ended:
                 self._endings.remove(ending)
                 if not ending.done.done():

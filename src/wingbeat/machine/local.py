@@ -38,6 +38,10 @@ QUICK_SECONDS = 0.25
 """A start that takes no longer is told of as what it came to, not as a state of its own."""
 EXIT_SECONDS = 10.0
 """How long the zygote has to tell of an exit after nothing of the tree is left."""
+CALL_OFF_SECONDS = 1.0
+"""Between two tries to write down that a launch is given up."""
+STOP_SECONDS = 30.0
+"""How long a stop waits for processes to end; what has not by then is left to the next start."""
 _RUNNING = (ProcessState.STARTING, ProcessState.RUNNING)
 _ENDED = (ProcessState.EXITED, ProcessState.LOST)
 
@@ -127,7 +131,13 @@ class LocalMachine:
         self._stopping = True
         if not keep:
             running = [token for token, launch in self._launches.items() if launch.state not in _ENDED]
-            await asyncio.gather(*(self.kill(token, why="shutdown") for token in running))
+            ends = [asyncio.create_task(self.kill(token, why="shutdown")) for token in running]
+            if ends:
+                done, late = await asyncio.wait(ends, timeout=STOP_SECONDS)
+                for task in late:
+                    task.cancel()
+                for failed in [task for task in done if task.exception() is not None]:
+                    self._log.error("stop_failed", exc_info=failed.exception())
         for task in [*self._tasks, *([self._watcher] if self._watcher else [])]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -311,7 +321,7 @@ class LocalMachine:
     async def _refused(self, launch: Launch) -> None:
         """Someone else holds the claim: we, having called it off, or an earlier child that is gone."""
         if launch.killed:
-            launch.facts.call_off()  # it was ended before it had made its claim, and nobody may make it now
+            await self._call_off(launch.facts)  # it was ended before it had made its claim, and nobody may make it now
         claim = launch.facts.claim()
         if claim is not None and claim.pid == 0:
             await self._finish(launch, ProcessState.EXITED, "it was called off before it started")
@@ -374,7 +384,7 @@ class LocalMachine:
         launch.finishing = True
         launch.disk_full = self._free() < ROOM_BYTES
         if state is ProcessState.LOST:
-            launch.facts.call_off()
+            await self._call_off(launch.facts)
         if state is ProcessState.LOST or launch.exit is None or launch.exit.strays or launch.ending:
             await self._killer.end(self._memory.root(launch), grace=0.0)
         if state is ProcessState.LOST:
@@ -388,6 +398,19 @@ class LocalMachine:
             await self._note(launch, reason)
         self._set_ended(launch, state, reason)
         self._admit()
+
+    async def _call_off(self, facts: Facts) -> None:
+        """As `Facts.call_off`, tried until the disk takes it: a launch that is given up must never start after all."""
+        told = False
+        while True:
+            try:
+                facts.call_off()
+                return
+            except OSError as error:
+                if not told:
+                    self._log.error("cannot_call_off", token=facts.token, error=str(error))
+                told = True
+            await asyncio.sleep(CALL_OFF_SECONDS)
 
     def _set_ended(self, launch: Launch, state: ProcessState, reason: str) -> None:
         self._budget.remove(launch.spec.token)
@@ -405,7 +428,7 @@ class LocalMachine:
                 if facts is not None and facts.folder.is_dir():
                     # Asked for before a restart and never again: nothing may start it now.
                     facts.write_kill(why)
-                    facts.call_off()
+                    await self._call_off(facts)
                     await self._killer.end(Root(token=token), grace=grace)
                 return
         if launch.state in _ENDED:
@@ -414,7 +437,7 @@ class LocalMachine:
             launch.killed = why
             await asyncio.to_thread(launch.facts.write_kill, why, grace=grace)
         if launch.state is ProcessState.WAITING:
-            launch.facts.call_off()
+            await self._call_off(launch.facts)
             self._set_ended(launch, ProcessState.EXITED, "it was called off before it started")
             self._admit()
             return
@@ -425,7 +448,7 @@ class LocalMachine:
         launch.ending = True
         if launch.state is ProcessState.STARTING:
             # Either the child has made its claim, or it never will. Which of these, the zygote is about to say.
-            launch.facts.call_off()
+            await self._call_off(launch.facts)
             await launch.answered.wait()
         await self._killer.end(self._memory.root(launch), grace=grace)
         with contextlib.suppress(TimeoutError):
