@@ -45,10 +45,11 @@ async def count_words(name: str, book: File) -> dict[str, int]:
 @env.task(retries=2)
 async def flaky_merge(names: list[str], counts: list[dict[str, int]]) -> DataFrame:
     """Join the counts. The first attempt fails on purpose, the second succeeds."""
-    import pandas as pd  # here, so that only the steps that need it pay for the import
-
     if flyte.ctx().attempt_number == 0:
         raise RuntimeError("the first attempt always fails: this one shows a retry")
+
+    import pandas as pd  # here, so that only the steps that need it pay for the import
+
     rows = [(name, word, n) for name, words in zip(names, counts, strict=True) for word, n in words.items()]
     return DataFrame.from_df(pd.DataFrame(rows, columns=["text", "word", "count"]))
 
