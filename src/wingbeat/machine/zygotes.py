@@ -87,8 +87,13 @@ class Zygote:
             raise ZygoteError(f"the zygote on {self.path} is gone")
         self._number = number = self._number + 1
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        line = json.dumps({"id": number, "op": op, **fields}).encode() + b"\n"
+        try:
+            self._writer.write(line)
+        except (OSError, RuntimeError) as error:
+            # Its end has closed the connection, and the loop has not told us yet.
+            raise ZygoteError(f"the zygote on {self.path} is gone: {error}") from error
         self._answers[number] = answer
-        self._writer.write(json.dumps({"id": number, "op": op, **fields}).encode() + b"\n")
         if op == "launch":
             crash_point("launch.sent")
         try:
