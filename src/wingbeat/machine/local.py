@@ -297,7 +297,9 @@ class LocalMachine:
                 cgroups=self._memory.enter(launch),
             )
             crash_point("launch.after-fork")
-        except (ZygoteError, OSError) as error:
+        except Exception as error:
+            if not isinstance(error, (ZygoteError, OSError)):
+                self._log.exception("launch_failed", token=spec.token)
             # It may have forked before it died. Without the claim that child will not go on; with it, it is ended.
             await self._finish(launch, ProcessState.LOST, str(error))
             return
@@ -391,7 +393,10 @@ class LocalMachine:
             late = launch.facts.exit()
             if late is not None:
                 state, reason, launch.exit = ProcessState.EXITED, "", late
-        self._memory.leave(launch)
+        try:
+            self._memory.leave(launch)
+        except OSError as error:
+            self._log.warning("cgroup_not_left", token=launch.spec.token, error=str(error))
         if launch.exit is not None:
             launch.started_at = dt.datetime.fromtimestamp(launch.exit.started_at, dt.UTC)
         if reason:
