@@ -70,7 +70,7 @@ def build_context(action, state, template, now) -> TaskExecutionContext:
         namespace="flyte",
         attempt=action.attempt,
         raw_data_prefix="/data/raw",
-        local_root="/data",
+        root="/data",
     )
     return TaskExecutionContext(
         action=action,

@@ -48,7 +48,7 @@ def test_the_plain_vectors_are_many():
 )
 def test_a_base_that_would_give_a_useless_path_is_refused_by_name(base):
     with pytest.raises(BadOutputBase, match="output base"):
-        output_prefix(base, namespace="flyte", object_name="r-a0", action="a0", attempt=1, local_root="/data")
+        output_prefix(base, namespace="flyte", object_name="r-a0", action="a0", attempt=1, root="/data")
 
 
 def test_a_local_base_keeps_its_shard_below_the_data_root():
@@ -58,7 +58,7 @@ def test_a_local_base_keeps_its_shard_below_the_data_root():
         object_name="r1-a0",
         action="a0",
         attempt=2,
-        local_root="/data/store",
+        root="/data/store",
     )
     assert prefix == "/data/store/xt/runs/p/d/r/a0/2"
 
@@ -67,7 +67,7 @@ def test_a_local_base_keeps_its_shard_below_the_data_root():
 def test_no_local_path_ever_leaves_the_data_root(base, action):
     try:
         prefix = output_prefix(
-            "/data" + base, namespace="flyte", object_name=f"r-{action}", action=action, attempt=1, local_root="/data"
+            "/data" + base, namespace="flyte", object_name=f"r-{action}", action=action, attempt=1, root="/data"
         )
     except BadOutputBase:
         return

@@ -22,7 +22,7 @@ class Contract(msgspec.Struct, frozen=True):
     max_enqueues_per_second: int = 100_000
     """The SDK limits itself to 100 enqueues a second unless told otherwise (`_F_MAX_QPS`)."""
     extra: dict[str, str] = {}
-    """Storage settings and the like."""
+    """Further variables; they are written down with each launch, so no secrets."""
 
 
 def task_environment(

@@ -1,9 +1,10 @@
 """Where an attempt's files go: the sharded output prefix, and the names of the files in it.
 
 The algorithm is Flyte's (reference vectors are tests): two characters that spread keys over a bucket, from the
-FNV-1a hash of `<namespace>/<object name>`, stand before the path of the run's output base. For a base with a scheme
-they come right after the bucket. For a bare local base Flyte would put them at the root of the file system; here
-they go *below* the data root, so that no written path ever leaves it.
+FNV-1a hash of `<namespace>/<object name>`, stand before the path of the run's output base. Flyte puts them right
+after the bucket, or at the root of the file system for a bare local base. Here they go *below* the storage's own
+root where the base is in it, so that no written path ever leaves it: a folder, or the one prefix of a bucket that is
+ours. For a root that is a whole bucket, and for bases elsewhere, the result is Flyte's.
 """
 
 from __future__ import annotations
@@ -66,13 +67,12 @@ def shard(namespace: str, object_name: str) -> str:
     return _SHARDS[fnv1a_32(f"{namespace}/{object_name}".encode()) % len(_SHARDS)]
 
 
-def output_prefix(
-    base: str, *, namespace: str, object_name: str, action: str, attempt: int, local_root: str = ""
-) -> str:
+def output_prefix(base: str, *, namespace: str, object_name: str, action: str, attempt: int, root: str = "") -> str:
     """The output prefix of one attempt, without a trailing slash.
 
-    `local_root` is the folder that bare local bases must lie in. Raises BadOutputBase for a base with a query or a
-    fragment, for one that climbs (`..`), and for a local one outside the root: Flyte computes a useless path there.
+    `root` is the storage's base: bare local bases must lie in it, and the shard comes after it. Raises BadOutputBase
+    for a base with a query or a fragment, for one that climbs (`..`), and for a local one outside the root: Flyte
+    computes a useless path there.
     """
     two = shard(namespace, object_name)
     if _SCHEME.match(base):
@@ -81,13 +81,17 @@ def output_prefix(
             raise BadOutputBase(f"the output base {base!r} has a query or a fragment; use a plain prefix")
         if ".." in parts.path.split("/"):
             raise BadOutputBase(f"the output base {base!r} climbs with '..'; use a plain prefix")
-        rest = parts.path.strip("/")
         head = base[: base.index("://") + 3] + parts.netloc
+        root = root.rstrip("/")
+        if root.startswith(head + "/") and (base.rstrip("/") + "/").startswith(root + "/"):
+            rest, head = base[len(root) :].strip("/"), root
+        else:
+            rest = parts.path.strip("/")
         path = "/".join([two, *([rest] if rest else []), action, str(attempt)])
         return head + "/" + quote(path, safe=_GO_PATH_SAFE)
     if not base.startswith("/"):
         raise BadOutputBase(f"the output base {base!r} is neither an absolute path nor a URI with a scheme")
-    root = local_root.rstrip("/") or "/"
+    root = root.rstrip("/") or "/"
     clean = posixpath.normpath(base)
     if ".." in base.split("/") or not (clean == root or clean.startswith(root.rstrip("/") + "/")):
         raise BadOutputBase(f"the output base {base!r} is outside of the data folder {root}")
@@ -96,7 +100,7 @@ def output_prefix(
 
 
 def attempt_paths(
-    id: ActionId, *, base: str, namespace: str, attempt: int, raw_data_prefix: str, local_root: str = ""
+    id: ActionId, *, base: str, namespace: str, attempt: int, raw_data_prefix: str, root: str = ""
 ) -> AttemptPaths:
     """All URIs of attempt `attempt` (1-based). Raises BadOutputBase."""
 
@@ -107,7 +111,7 @@ def attempt_paths(
             object_name=id.object_name,
             action=id.action,
             attempt=number,
-            local_root=local_root,
+            root=root,
         )
 
     raw = "/".join([raw_data_prefix.rstrip("/"), id.project, id.domain, id.run, id.action, str(attempt)])

@@ -37,7 +37,7 @@ from wingbeat.server.metrics import publish
 from wingbeat.server.pages import run_pages
 from wingbeat.server.settings import Settings
 from wingbeat.server.wiring import NAMESPACE, LogFolder, TaskSecrets, context_builder
-from wingbeat.storage import COPYING_SCRIPT, DataServer, Storage, open_storage
+from wingbeat.storage import COPYING_SCRIPT, DataServer, access_variables, open_storage
 from wingbeat.stores import SqlStore
 
 log = structlog.get_logger("wingbeat.server")
@@ -72,6 +72,7 @@ class Server:
         records = Records(database)
         store = SqlStore(database)
         storage = open_storage(settings.storage_uri)
+        await storage.check()
         data_server = DataServer(
             data / "transfer",
             settings.storage_uri,
@@ -128,7 +129,8 @@ class Server:
             storage,
             TaskSecrets(self.control.vault),
             ProcessSettings(
-                contract=Contract(endpoint=self.endpoint, extra=storage_environment(storage)),
+                contract=Contract(endpoint=self.endpoint),
+                storage_access=access_variables(settings.storage_uri, os.environ),
                 interpreter=lambda image: str(settings.python),
                 log_path=logs.path,
                 log_tail=logs.tail,
@@ -141,7 +143,7 @@ class Server:
             store,
             PluginRegistry([plugin]),
             context_builder(
-                local_root=storage.base_uri if storage.base_uri.startswith("/") else "",
+                root=storage.base_uri,
                 raw_data_prefix=storage.raw_data_prefix,
             ),
             catalog=OutputCatalog(database, storage, utc_now),
@@ -172,7 +174,7 @@ class Server:
         )
         application = Application(
             self.control.apps,
-            [*health_pages({"database": lambda: _answers(database), "storage": lambda: _usable(storage)}), *pages],
+            [*health_pages({"database": lambda: _answers(database), "storage": storage.check}), *pages],
         )
         publish(self.controller, application, REGISTRY)
         http = HttpServer(
@@ -237,25 +239,12 @@ class Server:
         await self._stack.aclose()
 
 
-def storage_environment(storage: Storage) -> dict[str, str]:
-    """Variables by which tasks reach the storage; those of the cloud's own kind come with the server's environment."""
-    if storage.base_uri.startswith("/"):
-        return {}
-    prefixes = ("AWS_", "FLYTE_AWS_", "GOOGLE_", "AZURE_")
-    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
-
-
 def _loopback(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
 
 
 async def _answers(database: Database) -> None:
     await database.read(lambda connection: connection.query("SELECT 1"))
-
-
-async def _usable(storage: Storage) -> None:
-    if storage.base_uri.startswith("/") and not os.access(storage.base_uri, os.W_OK):
-        raise OSError(f"{storage.base_uri} is not writable")
 
 
 def configure_logging(level: str, format: str) -> None:

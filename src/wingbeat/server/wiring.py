@@ -96,9 +96,9 @@ class TaskSecrets:
 
 
 def context_builder(
-    *, local_root: str, raw_data_prefix: str
+    *, root: str, raw_data_prefix: str
 ) -> Callable[[TaskAction, EngineState, Any, dt.datetime], TaskExecutionContext]:
-    """What makes a plugin's view of one attempt from an action. `local_root` bounds where local outputs may go."""
+    """What makes a plugin's view of one attempt from an action. `root` bounds where outputs may go."""
 
     def build(action: TaskAction, state: EngineState, template: Any, now: dt.datetime) -> TaskExecutionContext:
         notes = action.metadata.annotations
@@ -108,7 +108,7 @@ def context_builder(
             namespace=NAMESPACE,
             attempt=action.attempt,
             raw_data_prefix=notes.get(ANNOTATION_RAW_DATA_PREFIX) or raw_data_prefix,
-            local_root=local_root,
+            root=root,
         )
         uri = action.spec.input_uri
         start = notes.get(ANNOTATION_RUN_START_TIME)

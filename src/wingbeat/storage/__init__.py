@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from wingbeat.storage.access import access_variables, task_variables
 from wingbeat.storage.folder import FolderStorage
 from wingbeat.storage.frames import frames_for_clients, frames_for_tasks
 from wingbeat.storage.opening import open_storage
@@ -30,7 +31,9 @@ __all__ = [
     "Storage",
     "StorageFull",
     "StorageUnavailable",
+    "access_variables",
     "frames_for_clients",
     "frames_for_tasks",
     "open_storage",
+    "task_variables",
 ]

@@ -8,6 +8,7 @@ import datetime as dt
 import errno
 import os
 import secrets
+import shlex
 import shutil
 import stat
 from collections.abc import Iterator
@@ -44,6 +45,10 @@ class FolderStorage:
         self._real = str(path.resolve())
         self.raw_data_prefix = self.join("raw")
 
+    async def check(self) -> None:
+        if not os.access(self.base_uri, os.W_OK):
+            raise StorageUnavailable(f"the storage folder {self.base_uri} is not writable")
+
     def join(self, *parts: str) -> str:
         return "/".join([self.base_uri, *checked_elements(parts, of="/".join(parts))])
 
@@ -57,7 +62,7 @@ class FolderStorage:
         if not name.startswith("/") or "\0" in name:
             raise OutsideStorage(f"{uri!r} is not a path below {self.base_uri}, {ELSEWHERE}")
         if ".." in name.split("/"):
-            raise OutsideStorage(f"{uri!r} has `..` in it; use the path without")
+            raise OutsideStorage(f"{uri!r} has `..` in it; use the path without, as this prints it: realpath {shlex.quote(uri)}")
         real = os.path.realpath(name)
         if real != self._real and not real.startswith(self._real + "/"):
             raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, {ELSEWHERE}")

@@ -12,6 +12,9 @@ def checked_elements(parts: tuple[str, ...] | list[str], *, of: str) -> list[str
     for part in parts:
         for element in part.split("/"):
             if element in ("", ".", "..") or "\0" in element:
-                raise OutsideStorage(f"{of!r} has the path element {element!r}, which no name in the storage may have")
+                raise OutsideStorage(
+                    f"{of!r} has the path element {element!r}, which no name in the storage may have; "
+                    "rename it and do the same again: flyte run ..."
+                )
             elements.append(element)
     return elements

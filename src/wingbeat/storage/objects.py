@@ -1,15 +1,43 @@
-"""An object store of a cloud (or one like it) as storage, through obstore. Credentials come as each store's own
-environment variables say (`AWS_*`, `GOOGLE_*`, `AZURE_*`), or from `config`."""
+"""An object store of a cloud (or one like it) as storage, through obstore. Endpoint and keys come from the environment
+(see `access.py`), or from `config`."""
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+import re
 from typing import Any
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
 
+from wingbeat.storage.access import access_variables, store_config
 from wingbeat.storage.names import checked_elements
-from wingbeat.storage.protocol import ObjectInfo, ObjectMissing, OutsideStorage, StorageUnavailable
+from wingbeat.storage.protocol import (
+    ELSEWHERE,
+    ObjectInfo,
+    ObjectMissing,
+    OutsideStorage,
+    StorageUnavailable,
+    unreachable,
+)
+
+MARKER = "wingbeat.txt"
+"""Written when the server starts: the proof that the storage can be used, and a word to whoever finds it."""
+_MARKER_TEXT = b"What is below this prefix was written by a Wingbeat server and its tasks.\n"
+_CLIENT = {"allow_http": True, "connect_timeout": "10s", "timeout": "300s"}
+"""The timeout is of one request with its content: a part of an upload, which may go over a slow line."""
+_RETRIES = {
+    "max_retries": 4,
+    "retry_timeout": dt.timedelta(seconds=30),
+    "backoff": {
+        "init_backoff": dt.timedelta(seconds=0.2),
+        "max_backoff": dt.timedelta(seconds=3),
+        "base": 2,
+    },
+}
+"""Not obstore's three minutes: people wait for the answer, and the engine tries again by itself."""
+_BASE = re.compile(r"[a-z0-9]+://[A-Za-z0-9][^/?#%\\\s]*(/[^/?#%\\\s]+)*/?")
 
 
 class ObjectStorage:
@@ -22,11 +50,29 @@ class ObjectStorage:
 
     @classmethod
     def open(cls, base_uri: str, config: dict[str, str] | None = None) -> ObjectStorage:
+        """Reaches nothing yet. Raises StorageUnavailable."""
+        if not _BASE.fullmatch(base_uri):
+            raise StorageUnavailable(
+                f"storage {base_uri!r} is not of the form s3://BUCKET/PREFIX, without blanks and the characters ?#%\\"
+            )
+        config = {**store_config(access_variables(base_uri, os.environ)), **(config or {})}
         try:
-            store = obstore.store.from_url(base_uri, config=config, client_options={"allow_http": True})  # type: ignore[call-overload, unused-ignore]
+            store = obstore.store.from_url(  # type: ignore[call-overload, unused-ignore]
+                base_uri.rstrip("/"), config=config, client_options=_CLIENT, retry_config=_RETRIES
+            )
         except (BaseError, ValueError) as error:
             raise StorageUnavailable(f"{base_uri} cannot be opened as storage: {error}") from error
         return cls(base_uri, store)
+
+    async def check(self) -> None:
+        """Write, read and list something. Raises StorageUnavailable, which says what was refused."""
+        uri = self.join(MARKER)
+        try:
+            await self.put(uri, _MARKER_TEXT)
+            await self.get(uri)
+            await obstore.list(self.store, "runs/none").collect_async()
+        except (ObjectMissing, BaseError, OSError) as error:
+            raise self._problem(uri, error) from error
 
     def join(self, *parts: str) -> str:
         return "/".join([self.base_uri, *checked_elements(parts, of="/".join(parts))])
@@ -34,7 +80,7 @@ class ObjectStorage:
     def key(self, uri: str) -> str:
         """The key of `uri` below the base. Raises OutsideStorage."""
         if not uri.startswith(self.base_uri + "/"):
-            raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, the only place that is served")
+            raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, {ELSEWHERE}")
         return "/".join(checked_elements([uri.removeprefix(self.base_uri + "/").rstrip("/")], of=uri))
 
     async def get(self, uri: str, *, limit: int = 0) -> bytes:
@@ -95,6 +141,4 @@ class ObjectStorage:
     def _problem(self, uri: str, error: Exception) -> Exception:
         if isinstance(error, (NotFoundError, FileNotFoundError)):
             return ObjectMissing(f"there is no object {uri}")
-        return StorageUnavailable(
-            f"{uri} cannot be reached now: {str(error).splitlines()[0] if str(error) else error!r}"
-        )
+        return unreachable(uri, error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from wingbeat.storage.folder import FolderStorage
 from wingbeat.storage.protocol import Storage, StorageUnavailable
 
-_OBJECT_SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss", "az", "azure")
+_OBJECT_SCHEMES = ("s3", "gs", "abfs", "abfss")
+"""Those that the SDK reads and writes, too: tasks and clients get the same URIs."""
 
 
 def open_storage(uri: str, config: dict[str, str] | None = None) -> Storage:

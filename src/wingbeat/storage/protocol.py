@@ -30,6 +30,13 @@ class StorageUnavailable(Exception):
     """The storage cannot be used now; the message says why and what to do."""
 
 
+def unreachable(uri: str, error: Exception) -> StorageUnavailable:
+    """What a failed request to an object store is to whoever asked for `uri`. The store's own answer is in it, in one
+    line: it says whether the key, the bucket or the network is at fault."""
+    words = " ".join(str(error).split("\n\n")[0].split()) or repr(error)
+    return StorageUnavailable(f"{uri} cannot be reached now: {words[:600]}")
+
+
 class StorageFull(StorageUnavailable):
     """No space is left (or the quota is used up); what was being written is not there."""
 
@@ -43,6 +50,9 @@ class Storage(Protocol):
     """Everything of ours is below it; no trailing slash."""
     raw_data_prefix: str
     """Default prefix for raw data of runs."""
+
+    async def check(self) -> None:
+        """Whether it can be used as it is set up. Raises StorageUnavailable, which says why not."""
 
     def join(self, *parts: str) -> str:
         """A URI below the base; each part is one path element or more, `..` and empty elements are refused

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from wingbeat.storage.folder import FolderStorage
-from wingbeat.storage.protocol import ObjectMissing, Storage, StorageUnavailable
+from wingbeat.storage.protocol import ObjectMissing, Storage, unreachable
 
 _BUFFER = 512 * 1024
 _BUFFERS = 4
@@ -100,7 +100,7 @@ def reading(storage: Storage, uri: str) -> Iterator[tuple[int, Chunks]]:
     except FileNotFoundError:
         raise ObjectMissing(f"there is no object {uri}") from None
     except Exception as error:
-        raise StorageUnavailable(f"{uri} cannot be reached now: {error}") from error
+        raise unreachable(uri, error) from error
 
     def ranges(first: int, count: int) -> Iterator[bytes]:
         left = size - first if count < 0 else count
@@ -145,6 +145,11 @@ def storing(storage: Storage, uri: str, incoming: Path) -> Iterator[int]:
             obstore.head(cloud.store, key)
         except FileNotFoundError:
             pass
+        except Exception as error:
+            raise unreachable(uri, error) from error
         else:
             raise FileExistsError(uri)
-        obstore.put(cloud.store, key, Path(temporary.name))
+        try:
+            obstore.put(cloud.store, key, Path(temporary.name))
+        except Exception as error:
+            raise unreachable(uri, error) from error

@@ -25,7 +25,7 @@ from wingbeat.plugins.process.quantities import parse_quantity
 from wingbeat.plugins.process.traceback import SEARCHED_LINES, last_traceback
 from wingbeat.plugins.protocol import PermanentPluginError, Transition
 from wingbeat.resources import ActionId, ErrorInfo, ErrorKind, PluginPhase
-from wingbeat.storage import ObjectMissing, Storage
+from wingbeat.storage import ObjectMissing, Storage, task_variables
 
 STATE_VERSION = 1
 DEFAULT_CPUS = 0.5
@@ -51,6 +51,8 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_tail: Callable[[str, int], Awaitable[list[str]]]
     """Path and count -> the last lines, oldest first."""
     log_limit: int = 64 * 1024 * 1024
+    storage_access: dict[str, str] = {}
+    """Variables by which tasks reach the storage. They may hold keys, so no launch writes them down."""
     namespace: str = "flyte"
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
@@ -178,7 +180,10 @@ class ProcessPlugin:
             depth=context.depth,
             log_path=self._settings.log_path(id, context.attempt),
             log_limit=self._settings.log_limit,
-            secret_env=await self._secret_environment(context),
+            secret_env={
+                **task_variables(self._settings.storage_access, environment),
+                **await self._secret_environment(context),
+            },
         )
 
     def _variables(self, context: TaskExecutionContext) -> dict[str, str]:
@@ -206,7 +211,7 @@ class ProcessPlugin:
                 raise PermanentPluginError(
                     "SecretMountUnsupported",
                     f"the task asks for secret {secret.key!r} as a file; this server mounts secrets as environment "
-                    "variables only: use flyte.Secret(key=..., as_env_var=...)",
+                    "variables only: use flyte.Secret(key=..., as_env_var=...) and start it again: flyte run ...",
                 )
             value = await self._secrets.value(context.id, secret.group, secret.key)
             if value is None:
