@@ -196,6 +196,7 @@ async def test_a_task_that_no_server_comes_back_for_is_ended_and_the_next_server
     await first.start()
     await first.launch(folders.spec("t1", "sleep", "600"))
     await reached(first, "t1", ProcessState.RUNNING)
+    await until(lambda: folders.alive())
     await first.stop(keep=True)
     await until(lambda: not folders.alive())
     async with folders.running() as later:
