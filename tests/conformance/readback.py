@@ -116,6 +116,11 @@ async def actions(run: str) -> list[dict[str, Any]]:
     ]
 
 
+async def runs(**filters: Any) -> list[str]:
+    """The names of the runs that `Run.listall` finds with these filters."""
+    return [r.name async for r in remote.Run.listall.aio(limit=500, **filters)]
+
+
 async def logs(run: str, action: str = "a0", attempt: int | None = None, user_only: bool = False) -> str:
     it = await remote.Action.get.aio(run_name=run, name=action)
     return "".join([line async for line in it.get_logs.aio(attempt=attempt, filter_system=user_only)])
@@ -169,7 +174,7 @@ async def signal(run: str, action: str, value: Any) -> None:
 
 
 OPERATIONS: dict[str, Callable[..., Awaitable[Any]]] = {
-    f.__name__: f for f in (details, summary, actions, logs, report, io, opened, failure, signal)
+    f.__name__: f for f in (details, summary, actions, logs, report, io, opened, failure, signal, runs)
 }
 
 
