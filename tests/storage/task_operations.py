@@ -13,6 +13,7 @@ from typing import Any
 prefix, script = sys.argv[1:]
 
 import flyte  # noqa: E402
+import flyte.storage  # noqa: E402
 import pandas as pd  # noqa: E402
 import pyarrow as pa  # noqa: E402
 from flyte._context import Context, internal_ctx  # noqa: E402
@@ -73,6 +74,21 @@ async def asynchronous() -> None:
     opened = await (await round_trip(DataFrame.from_df(frame), DataFrame)).open(pd.DataFrame).all()
     seen["frame"] = list(opened.a)
     await passed_on(frame)
+    await rewritten()
+
+
+async def rewritten() -> None:
+    """Outputs that are written a second time while someone reads the first, and none that cannot be written."""
+    target = Path(prefix) / "deep" / "outputs.pb"
+    await flyte.storage.put_stream(b"first", to_path=str(target))
+    with target.open("rb") as reader:
+        await flyte.storage.put_stream(b"second", to_path=str(target))
+        seen["rewritten"] = [reader.read().decode(), target.read_text(), [p.name for p in target.parent.iterdir()]]
+    (Path(prefix) / "folder.pb" / "x").mkdir(parents=True)
+    try:
+        await flyte.storage.put_stream(b"never", to_path=f"{prefix}/folder.pb")
+    except OSError:
+        seen["not written"] = [p.name for p in Path(prefix).iterdir() if "folder.pb" in p.name]
 
 
 async def passed_on(frame: Any) -> None:

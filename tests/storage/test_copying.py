@@ -37,6 +37,8 @@ EXPECTED = {
     "arrow": [{"a": 3}],
     "frame": [1, 2],
     "frame passed on": [[1, 2], True, "key", 0],
+    "rewritten": ["first", "second", ["outputs.pb"]],
+    "not written": ["folder.pb"],
     "sync open": "hello",
     "sync walk": ["x", "y"],
     "missing": "File not found: /no/such/file",

@@ -555,6 +555,20 @@ async def test_closing_a_watch_frees_it(store: SqlStore) -> None:
 # --- records in the same transaction
 
 
+async def test_the_record_of_an_object_that_goes_before_its_end_is_aborted_with_the_reason(
+    store: Store, db: Database
+) -> None:
+    """Nobody has looked after it yet, so nobody else can tell of its end."""
+    root = await store.create(action(), record=record(RUN.action("a0")))
+    child = await store.create(action("b", parent=root), record=record(RUN.action("b")))
+    await store.patch_status(root.id, succeeded(root), resource_version=root.metadata.resource_version)
+    await store.delete(child.id, annotations={ANNOTATION_ABORT_REASON: "too late"})
+    ended = await Records(db).get(child.id)
+    assert (ended.phase, ended.abort_reason) == (ActionPhase.ABORTED, "too late")
+    await store.delete(root.id)
+    assert (await Records(db).get(root.id)).phase is ActionPhase.QUEUED, "of a finished one only events tell"
+
+
 async def test_the_record_and_its_spec_are_written_with_the_object(store: Store, db: Database) -> None:
     created = await store.create(action(), record=record(action().id), spec=b"the spec")
     records = Records(db)

@@ -168,6 +168,17 @@ class Feed:
             except Exception:
                 # A watcher that could not be told must not silence all others.
                 log.exception("could not read changed records")
+                await self._one_by_one(ids)
+
+    async def _one_by_one(self, ids: list[ActionId]) -> None:
+        """One of these cannot be read; the others can."""
+        for id in ids:
+            try:
+                self._hand_out(await self._read([id]))
+            except DatabaseUnavailable:
+                self._changed[id] = None
+            except Exception:
+                log.exception("could not read the record of %s", id)
 
     async def _read(self, ids: list[ActionId]) -> list[ActionRecord]:
         if not ids:
