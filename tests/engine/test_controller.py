@@ -237,6 +237,25 @@ async def test_deleting_a_running_action_aborts_it_with_its_children_and_says_wh
     assert sorted(world.plugin.aborted) == ["a0/1/0", "c1/1/0", "c2/1/0"]
 
 
+async def test_children_go_on_when_an_attempt_of_their_parent_is_made_again(world):
+    root = await world.create(new_action("a0"))
+    await world.phase("a0", ActionPhase.RUNNING)
+    await world.create(new_action("c1", parent=root))
+    await world.phase("c1", ActionPhase.RUNNING)
+    world.plugin.say["a0", 1] = [RuntimeError("lost"), Transition(phase=PluginPhase.RUNNING)]
+    world.controller.wake(RUN.action("a0"))
+
+    async def again():
+        return "a0/1/1" in world.plugin.launched
+
+    await world.until(again, "a0 is launched a second time")
+    assert (await world.records.get(RUN.action("c1"))).phase is ActionPhase.RUNNING
+    assert "c1/1/0" not in world.plugin.aborted
+    world.plugin.say["c1", 1] = [SUCCESS]
+    world.controller.wake(RUN.action("c1"))
+    await world.phase("c1", ActionPhase.SUCCEEDED)
+
+
 async def test_children_left_behind_by_a_finished_parent_are_stopped(world):
     root = await world.create(new_action("a0"))
     await world.phase("a0", ActionPhase.RUNNING)
@@ -318,6 +337,8 @@ async def test_a_finished_run_leaves_the_engine_and_its_record_stays(world):
     world.plugin.say["a0", 1] = [SUCCESS]
     await world.create(new_action("a0"))
     record = await world.phase("a0", ActionPhase.SUCCEEDED)
+    while not world.controller.informer.get(record.id).terminal:  # readers may see it a moment before the engine does
+        await asyncio.sleep(0.01)
     collector = Collector(
         world.store, world.controller.informer, ttl=dt.timedelta(0), clock=lambda: dt.datetime.now(dt.UTC)
     )
