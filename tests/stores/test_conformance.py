@@ -316,6 +316,13 @@ async def test_an_owner_must_be_there_and_not_be_going(store: Store) -> None:
         await store.create(action("b", parent=root))
 
 
+async def test_an_owner_that_has_ended_gets_no_more_objects(store: Store) -> None:
+    root = await store.create(action())
+    await store.patch_status(root.id, succeeded(root), resource_version=root.metadata.resource_version)
+    with pytest.raises(Conflict, match="has ended"):
+        await store.create(action("b", parent=root))
+
+
 async def test_deleting_a_run_asks_every_unfinished_action_to_go(store: Store) -> None:
     root = await store.create(action())
     await store.patch(root.id, MetadataPatch(add_finalizers=("f",)))

@@ -103,7 +103,7 @@ class Store(Protocol):
     async def create(self, action: TaskAction, *, record: ActionRecord | None = None, spec: bytes = b"") -> TaskAction:
         """Store a new action, and with it, in the same transaction, its record and the serialized spec the record's
         `spec_digest` is then set from. Sets uid, resource version, creation timestamp and generation 1. The owner
-        named in `owner_references` must exist and not be deleting (NotFound, Conflict).
+        named in `owner_references` must exist, not be deleting and not have ended (NotFound, Conflict).
         Raises AlreadyExists (with the object that is there)."""
 
     async def get(self, id: ActionId) -> TaskAction:

@@ -83,11 +83,14 @@ class Objects:
     def create(self, c: Connection, action: TaskAction, record: ActionRecord | None, spec: bytes) -> TaskAction:
         id = action.id
         for owner in action.metadata.owner_references:
-            found = c.query("SELECT deleting FROM taskactions WHERE uid = ?", (owner.uid,))
+            found = c.query("SELECT deleting, terminal FROM taskactions WHERE uid = ?", (owner.uid,))
             if not found:
                 raise NotFound(f"action {id} cannot be created: its owner {owner.name} is gone")
             if found[0][0]:
                 raise Conflict(f"action {id} cannot be created: its owner {owner.name} is being deleted")
+            if found[0][1]:
+                # Its children have been stopped, and nobody would stop this one.
+                raise Conflict(f"action {id} cannot be created: its owner {owner.name} has ended")
         given = action.metadata
         metadata = msgspec.structs.replace(
             given,
