@@ -24,6 +24,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from wingbeat.resources import ActionPhase, TaskActionStatus
 from wingbeat.resources import copy as copy_action
 from wingbeat.resources.taskaction import ANNOTATION_DEPTH, LABEL_ACTION, LABEL_IS_ROOT, Condition
+from wingbeat.stores import NotFound
 
 
 async def refused(awaitable) -> ConnectError:
@@ -312,13 +313,25 @@ async def test_a_condition_is_stored_for_the_engine_and_seen_with_its_prompt(pla
     assert details.metadata.condition.type.simple == SimpleType.BOOLEAN
 
 
-async def test_conditions_of_other_types_and_with_webhooks_are_refused(plane):
+async def test_conditions_of_other_types_are_refused(plane):
     await plane.create("run")
     odd = ConditionAction(name="odd", type=LiteralType(simple=SimpleType.DATETIME))
     assert (await refused(plane.enqueue("run", "c1", condition=odd))).code is Code.INVALID_ARGUMENT
+
+
+async def test_a_condition_with_a_webhook_has_failed_from_the_start_and_says_why(plane):
+    """The SDK tells its user nothing of a refusal."""
+    await plane.create("run")
     hook = ConditionAction(name="hook", type=LiteralType(simple=SimpleType.STRING))
     hook.webhook.url = "http://127.0.0.1/x"
-    assert "webhook" in (await refused(plane.enqueue("run", "c1", condition=hook))).message
+    await plane.enqueue("run", "c1", condition=hook)
+    await plane.enqueue("run", "c1", condition=hook)
+    request = GetActionDetailsRequest(action_id=plane.action_id("run", "c1"))
+    details = (await plane.runs.get_action_details(request)).details
+    assert details.status.phase == ActionPhase.FAILED
+    assert "'hook' names a webhook" in details.error_info.message and "flyte signal" in details.error_info.message
+    with pytest.raises(NotFound):
+        await plane.store.get(plane.id("run", "c1"))
 
 
 async def test_the_older_services_mean_the_same(plane):

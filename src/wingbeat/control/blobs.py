@@ -25,7 +25,7 @@ async def _read(storage: Storage, uri: str, what: str) -> bytes:
     try:
         return await storage.get(uri, limit=MAX_READ_BYTES)
     except ObjectMissing:
-        raise Missing(f"the {what} are not in the storage (any more): {uri}") from None
+        raise Missing(f"the {what} are not in the storage (any more): {uri}. Run it again: flyte run ...") from None
     except ValueError:
         raise NotNow(f"the {what} at {uri} are larger than {MAX_READ_BYTES} bytes; read the file itself") from None
 

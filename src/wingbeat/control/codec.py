@@ -15,6 +15,8 @@ from connectrpc.code import Code
 from connectrpc.errors import ConnectError
 from google.protobuf.json_format import MessageToJson, Parse
 
+from wingbeat.control.errors import CLIENT
+
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Of one message, decompressed."""
 
@@ -30,11 +32,10 @@ def _stored(data: bytes) -> bytes:
 
 
 def _malformed(message: Any, form: str, error: Exception) -> ConnectError:
-    detail = str(error)[:300]
+    detail = str(error)[:300].rstrip(".")
     return ConnectError(
         Code.INVALID_ARGUMENT,
-        f"the body is not a {message.DESCRIPTOR.name} in {form}: {detail}. Does something stand in between, or is the "
-        "client not one of Flyte 2? See: flyte --version",
+        f"the body is not a {message.DESCRIPTOR.name} in {form} ({detail}); {CLIENT}",
     )
 
 
@@ -86,7 +87,7 @@ class BoundedGzip:
         try:
             result = inflater.decompress(data, MAX_MESSAGE_BYTES + 1)
         except zlib.error as error:
-            raise ConnectError(Code.INVALID_ARGUMENT, f"the body is not gzip: {error}") from error
+            raise ConnectError(Code.INVALID_ARGUMENT, f"the body is not gzip ({error}); {CLIENT}") from error
         if len(result) > MAX_MESSAGE_BYTES:
             raise ConnectError(
                 Code.RESOURCE_EXHAUSTED,
@@ -94,7 +95,7 @@ class BoundedGzip:
                 "(flyte.io.File): flyte run ... --NAME FILE",
             )
         if not inflater.eof:
-            raise ConnectError(Code.INVALID_ARGUMENT, "the body is not gzip: it ends too early")
+            raise ConnectError(Code.INVALID_ARGUMENT, f"the body is not gzip (it ends too early); {CLIENT}")
         return result
 
 

@@ -29,7 +29,7 @@ from wingbeat.control.clock import now
 from wingbeat.control.errors import InvalidRequest, Missing
 from wingbeat.control.inputs import inputs_hash
 from wingbeat.control.logs import LogSource, in_batches
-from wingbeat.control.names import check_run_name
+from wingbeat.control.names import check_run_name, missing_action
 from wingbeat.control.projects import Projects
 from wingbeat.control.runs import outputs_uri
 from wingbeat.control.settings import ControlSettings
@@ -170,7 +170,7 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
         try:
             await self._storage.head(uri)
         except ObjectMissing:
-            raise Missing(f"it is not in the storage (any more): {uri}") from None
+            raise Missing(f"{uri} is not in the storage (any more); run the task again: flyte run ...") from None
         expires = self._expires(request)
         response = CreateDownloadLinkResponse()
         response.pre_signed_urls.signed_url.append(self._links.download_url(uri, expires))
@@ -210,7 +210,7 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
         try:
             return await self._records.get(id)
         except RecordNotFound:
-            raise Missing(f"there is no action {id.action!r} in run {id.run!r} of {id.project}/{id.domain}") from None
+            raise missing_action(id) from None
 
     # --- logs
 

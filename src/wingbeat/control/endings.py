@@ -11,7 +11,8 @@ from flyteidl2.core.types_pb2 import SimpleType
 from flyteidl2.workflow.run_definition_pb2 import ConditionAction
 
 from wingbeat.control.clock import now
-from wingbeat.control.errors import InvalidRequest, Missing, NotNow
+from wingbeat.control.errors import InvalidRequest, NotNow
+from wingbeat.control.names import missing_action, missing_run
 from wingbeat.crashpoints import crash_point
 from wingbeat.database import RecordNotFound, RecordQuery, Records
 from wingbeat.resources import (
@@ -42,7 +43,7 @@ class Aborts:
         try:
             root = await self._records.get(run.action(ROOT_ACTION))
         except RecordNotFound:
-            raise Missing(f"there is no run {run.run!r} in {run.project}/{run.domain}") from None
+            raise missing_run(run) from None
         if root.phase.terminal:
             return
         await self._records.set_abort(run, reason, by)
@@ -56,7 +57,7 @@ class Aborts:
         try:
             record = await self._records.get(id)
         except RecordNotFound:
-            raise Missing(f"there is no action {id.action!r} in run {id.run!r}") from None
+            raise missing_action(id) from None
         if record.phase.terminal:
             return
         doomed = _subtree(await self._of_run(id.run_id), id.action)
@@ -145,7 +146,7 @@ class Signals:
         try:
             record = await self._records.get(id)
         except RecordNotFound:
-            raise Missing(f"there is no action {id.action!r} in run {id.run!r}") from None
+            raise missing_action(id) from None
         if record.action_type != ActionType.CONDITION:
             raise NotNow(f"action {id.action!r} of run {id.run!r} is not a condition")
         if not record.value:

@@ -63,12 +63,28 @@ class Enqueuer:
             return
         parent = await self._live_parent(id, request.parent_action_name)
         record = child_record(id, request, task, now())
+        if request.WhichOneof("spec") == "condition" and request.condition.webhook.url:
+            await self._refused_condition(record, spec)
+            return
         try:
             await self._store.create(child_action(id, parent, request), record=record, spec=spec)
         except AlreadyExists:
             return
         except (Conflict, NotFound):
             raise _gone(id, request.parent_action_name, "is being aborted") from None
+
+    async def _refused_condition(self, record: ActionRecord, spec: bytes) -> None:
+        """A condition that asks for a webhook has failed from the start. It is not refused, as the SDK would show
+        nothing of the reason; with the condition it can be read."""
+        record.phase = ActionPhase.FAILED
+        record.started_at = record.ended_at = record.created_at
+        record.error = ErrorInfo(
+            f"the condition {record.name!r} names a webhook, which is not called yet: make it without, and answer it "
+            f"with: flyte signal condition {record.id.run} ACTION VALUE",
+            code="WebhookUnsupported",
+            kind="USER",
+        )
+        await self._db.write(lambda c: insert_record(c, record, spec))
 
     async def _known(self, id: ActionId) -> bool:
         try:
@@ -146,11 +162,6 @@ class Enqueuer:
 def _check_condition(condition: Any) -> None:
     if condition.type.WhichOneof("type") != "simple" or condition.type.simple not in CONDITION_TYPES:
         raise InvalidRequest(f"the condition {condition.name!r} must be of type bool, int, float or str")
-    if condition.webhook.url:
-        raise InvalidRequest(
-            f"the condition {condition.name!r} names a webhook, which is not called yet: remove it, and answer with "
-            "flyte signal"
-        )
 
 
 def _gone(id: ActionId, parent: str, why: str) -> Gone:

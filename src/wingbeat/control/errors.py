@@ -33,6 +33,10 @@ SECONDS = Histogram(
 )
 
 
+CLIENT = "is the client one of Flyte 2? See: flyte --version"
+"""What to look at after a request that the SDK would not have sent."""
+
+
 class ControlError(Exception):
     """Base of what the services refuse. The text is for people: what, which thing, what to do next."""
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 import secrets
 
-from wingbeat.control.errors import InvalidRequest
+from wingbeat.control.errors import InvalidRequest, Missing
+from wingbeat.resources import ActionId, RunId
 
 MAX_RUN_NAME = 30
 _RUN_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -45,6 +46,17 @@ def check_action_name(name: str) -> None:
             f"the action name {name[:60]!r} is not valid: use letters, digits, '-', '_' and '.', at most 30 in all, "
             "and start with a letter or digit"
         )
+
+
+def missing_run(run: RunId) -> Missing:
+    return Missing(f"there is no run {run.run!r} in {run.project}/{run.domain}; see what there is: flyte get run")
+
+
+def missing_action(id: ActionId) -> Missing:
+    return Missing(
+        f"there is no action {id.action!r} in run {id.run!r} of {id.project}/{id.domain}; see what there is: "
+        f"flyte get action {id.run}"
+    )
 
 
 def new_run_name() -> str:

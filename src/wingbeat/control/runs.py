@@ -32,6 +32,7 @@ from wingbeat.control import listing, wire
 from wingbeat.control.endings import Aborts, Signals, payload_literal
 from wingbeat.control.errors import InvalidRequest, Missing, Unsupported
 from wingbeat.control.feed import Feed, Predicate
+from wingbeat.control.names import missing_action, missing_run
 from wingbeat.control.specs import Specs
 from wingbeat.control.submit import Submission
 from wingbeat.control.tree import Tree
@@ -249,13 +250,13 @@ class RunApi(RunService):  # type: ignore[misc]
         try:
             return await self._records.get(id)
         except RecordNotFound:
-            raise Missing(f"there is no action {id.action!r} in run {id.run!r} of {id.project}/{id.domain}") from None
+            raise missing_action(id) from None
 
     async def _root(self, run: RunId) -> ActionRecord:
         try:
             return await self._records.get(run.action(ROOT_ACTION))
         except RecordNotFound:
-            raise Missing(f"there is no run {run.run!r} in {run.project}/{run.domain}") from None
+            raise missing_run(run) from None
 
 
 def _run_scope(request: Any) -> dict[str, Any]:

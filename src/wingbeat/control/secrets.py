@@ -143,20 +143,20 @@ class SecretApi(SecretService):  # type: ignore[misc]
     async def update_secret(self, request: Any, ctx: Any) -> Any:
         key, value = _key(request.id), _value(request.secret_spec)
         if not await self._vault.update(key, value, request.secret_spec.type):
-            raise Missing(f"there is no secret {key[3]!r} in this scope")
+            raise Missing(f"there is no secret {key[3]!r} in this scope; see what there is: flyte get secret")
         return UpdateSecretResponse()
 
     async def get_secret(self, request: Any, ctx: Any) -> Any:
         key = _key(request.id)
         rows = await self._vault.find(f"{_SCOPE} AND name = ?", key)
         if not rows:
-            raise Missing(f"there is no secret {key[3]!r} in this scope")
+            raise Missing(f"there is no secret {key[3]!r} in this scope; see what there is: flyte get secret")
         return GetSecretResponse(secret=_message(rows[0]))
 
     async def delete_secret(self, request: Any, ctx: Any) -> Any:
         key = _key(request.id)
         if not await self._vault.delete(key):
-            raise Missing(f"there is no secret {key[3]!r} in this scope")
+            raise Missing(f"there is no secret {key[3]!r} in this scope; see what there is: flyte get secret")
         return DeleteSecretResponse()
 
     async def list_secrets(self, request: Any, ctx: Any) -> Any:

@@ -17,7 +17,7 @@ from flyteidl2.task.task_definition_pb2 import TaskSpec
 from wingbeat.control import blobs, images, wire
 from wingbeat.control.bundles import Bundles
 from wingbeat.control.clock import now
-from wingbeat.control.errors import Draining, Exists, InvalidRequest, Unsupported
+from wingbeat.control.errors import CLIENT, Draining, Exists, InvalidRequest, Unsupported
 from wingbeat.control.inputs import complete, inputs_hash, root_cache_key
 from wingbeat.control.names import check_run_name, new_run_name
 from wingbeat.control.projects import Projects
@@ -158,7 +158,7 @@ class Submission:
             run = RunId(normalize_org(project.organization), project.name, project.domain, new_run_name())
             await self._projects.check(run.org, run.project, run.domain)
         else:
-            raise InvalidRequest("the request names neither a run nor a project")
+            raise InvalidRequest(f"the request names neither a run nor a project; {CLIENT}")
         try:
             await self._records.get(run.action(ROOT_ACTION))
         except RecordNotFound:
@@ -178,9 +178,11 @@ class Submission:
         elif kind == "trigger_name":
             wanted = await self._of_trigger(request)
         else:
-            raise InvalidRequest("the request names no task: neither a task, nor its specification, nor a trigger")
+            raise InvalidRequest(
+                f"the request names no task: neither a task, nor its specification, nor a trigger; {CLIENT}"
+            )
         if not wanted.spec.HasField("task_template"):
-            raise InvalidRequest("the task specification has no task template")
+            raise InvalidRequest(f"the task specification of this request has no task template; {CLIENT}")
         wrapper = request.WhichOneof("input_wrapper")
         if wrapper == "inputs":
             wanted.inputs, wanted.offloaded = request.inputs, None

@@ -9,8 +9,8 @@ from typing import Any
 from flyteidl2.workflow.state_service_pb2 import ControlMessage
 
 from wingbeat.control import wire
-from wingbeat.control.errors import Missing
 from wingbeat.control.feed import Feed
+from wingbeat.control.names import missing_action
 from wingbeat.control.specs import Specs
 from wingbeat.control.waiting import Waiting
 from wingbeat.database import RecordNotFound, Records
@@ -54,7 +54,7 @@ class Watches:
             try:
                 record = await self._records.get(id)
             except RecordNotFound:
-                raise Missing(f"there is no action {id.action!r} in run {id.run!r}") from None
+                raise missing_action(id) from None
             changes.offer(record)
             while True:
                 for latest in await changes.take(self._heartbeat):

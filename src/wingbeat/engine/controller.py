@@ -235,7 +235,8 @@ class Controller:
         if plugin is None:
             message = (
                 f"no plugin of this server runs tasks of type {action.spec.task_type!r}; "
-                f"it serves {', '.join(self._registry.task_types)}"
+                f"it serves {', '.join(self._registry.task_types)}. Make it a task of one of these and start it again: "
+                "flyte run ..."
             )
             return await self._persist(action, decide_invalid(action, state, "PluginNotFound", message, now))
         try:

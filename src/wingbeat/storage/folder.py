@@ -62,7 +62,9 @@ class FolderStorage:
         if not name.startswith("/") or "\0" in name:
             raise OutsideStorage(f"{uri!r} is not a path below {self.base_uri}, {ELSEWHERE}")
         if ".." in name.split("/"):
-            raise OutsideStorage(f"{uri!r} has `..` in it; use the path without, as this prints it: realpath {shlex.quote(uri)}")
+            raise OutsideStorage(
+                f"{uri!r} has `..` in it; use the path without, as this prints it: realpath {shlex.quote(uri)}"
+            )
         real = os.path.realpath(name)
         if real != self._real and not real.startswith(self._real + "/"):
             raise OutsideStorage(f"{uri!r} is outside {self.base_uri}, {ELSEWHERE}")
