@@ -38,6 +38,10 @@ def _subject(identity: Any) -> str:
     return str(getattr(identity, kind).id.subject) if kind else ""
 
 
+CANCELLED = "cancelled by its parent"
+"""Why a child is aborted when the parent's SDK asks for it and gives no reason."""
+
+
 class ActionsApi(ActionsService):  # type: ignore[misc]
     def __init__(
         self, enqueuer: Enqueuer, watches: Watches, aborts: Aborts, signals: Signals, records: Records, user: str
@@ -70,7 +74,7 @@ class ActionsApi(ActionsService):  # type: ignore[misc]
 
     async def abort(self, request: Any, ctx: Any) -> Any:
         by = _subject(request.aborted_by) or self._user
-        await self._aborts.action(wire.action_id(request.action_id), request.reason, by)
+        await self._aborts.action(wire.action_id(request.action_id), request.reason or CANCELLED, by)
         return AbortResponse()
 
     async def signal(self, request: Any, ctx: Any) -> Any:
@@ -105,7 +109,7 @@ class QueueApi(QueueService):  # type: ignore[misc]
         return AbortQueuedRunResponse()
 
     async def abort_queued_action(self, request: Any, ctx: Any) -> Any:
-        await self._aborts.action(wire.action_id(request.action_id), request.reason, self._user)
+        await self._aborts.action(wire.action_id(request.action_id), request.reason or CANCELLED, self._user)
         return AbortQueuedActionResponse()
 
 
