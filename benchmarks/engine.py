@@ -114,7 +114,7 @@ class Rig:
         self.controller = Controller(
             self.store,
             PluginRegistry([self._plugin]),
-            context_builder(local_root="/bench", raw_data_prefix="/bench/raw"),
+            context_builder(root="/bench", raw_data_prefix="/bench/raw"),
         )
         await self.controller.start()
         self.feed = Feed(self.db)
