@@ -25,7 +25,7 @@ from wingbeat.control.settings import ControlSettings
 from wingbeat.control.taskactions import root_action, run_annotations
 from wingbeat.control.tasks import find_spec, missing_task, task_short_name
 from wingbeat.control.triggers import find_trigger, missing_trigger, trigger_key
-from wingbeat.database import Database, RecordNotFound, Records
+from wingbeat.database import Connection, Database, RecordNotFound, Records, apply_events, insert_record
 from wingbeat.resources import (
     ROOT_ACTION,
     ActionEvent,
@@ -296,17 +296,19 @@ class Submission:
         at = now()
         record = self._record(id, wanted, 0, at)
         record.input_uri, record.run_output_base = input_uri, base
-        _, created = await self._records.insert(record, wanted.spec.SerializeToString(deterministic=True))
-        if not created:
+        spec = wanted.spec.SerializeToString(deterministic=True)
+        ends = ((ActionPhase.RUNNING, ""), (ActionPhase.SUCCEEDED, prefix))
+        events = [ActionEvent(id=id, attempt=1, phase=phase, occurred_at=at, output_uri=uri) for phase, uri in ends]
+
+        def job(c: Connection) -> bool:
+            # In one transaction: no action stands behind this record that could end it later.
+            created = insert_record(c, record, spec)
+            if created:
+                apply_events(c, events)
+            return created
+
+        if not await self._db.write(job):
             raise _exists(id.run_id)
-        phases = (ActionPhase.RUNNING, ActionPhase.SUCCEEDED)
-        uris = ("", prefix)
-        await self._records.apply(
-            [
-                ActionEvent(id=id, attempt=1, phase=phase, occurred_at=at, output_uri=uri)
-                for phase, uri in zip(phases, uris, strict=True)
-            ]
-        )
         return await self._records.get(id)
 
 
