@@ -11,7 +11,7 @@ demo: $(STAMP)
 	@$(BIN)/python scripts/demo.py
 
 test: $(STAMP) lint types layers
-	@$(BIN)/python -m pytest -m "not postgresql and not slow and not browser"
+	@$(BIN)/python -m pytest -m "not postgresql and not slow and not browser and not s3"
 
 setup: $(STAMP)
 

@@ -73,3 +73,17 @@ def test_no_local_path_ever_leaves_the_data_root(base, action):
         return
     assert prefix.startswith("/data/")
     assert ".." not in prefix.split("/")
+
+
+@pytest.mark.parametrize(
+    ("root", "base", "expected"),
+    [
+        ("s3://b/data", "s3://b/data/runs/r/", "s3://b/data/xt/runs/r/a0/2"),
+        ("s3://b/data/", "s3://b/data", "s3://b/data/xt/a0/2"),
+        ("s3://b", "s3://b/runs/r", "s3://b/xt/runs/r/a0/2"),
+        ("s3://b/data", "s3://b/database/r", "s3://b/xt/database/r/a0/2"),
+        ("s3://b/data", "s3://other/data/r", "s3://other/xt/data/r/a0/2"),
+    ],
+)
+def test_a_base_in_the_storage_s_prefix_of_a_bucket_keeps_its_shard_below_it(root, base, expected):
+    assert output_prefix(base, namespace="flyte", object_name="r1-a0", action="a0", attempt=2, root=root) == expected

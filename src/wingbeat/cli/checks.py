@@ -132,6 +132,21 @@ def _database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", Level.FAIL, f"{path} is damaged: {answer}", aside)
 
 
+def _storage(settings: Settings) -> Iterator[Finding]:
+    if "://" not in settings.storage_uri:
+        return  # a folder: in the data folder, or told by the server itself
+    import asyncio
+
+    from wingbeat.storage import StorageUnavailable, open_storage
+
+    try:
+        asyncio.run(open_storage(settings.storage_uri).check())
+    except StorageUnavailable as error:
+        yield Finding("storage", Level.FAIL, str(error), "set them where the server is started, then start it again")
+    else:
+        yield Finding("storage", Level.OK, f"{settings.storage_uri} can be written and read")
+
+
 def _python(settings: Settings) -> Iterator[Finding]:
     python = look_at(settings.python)
     if python.problem:
@@ -286,6 +301,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _port,
     _folder,
     _database,
+    _storage,
     _python,
     _tools,
     _limits,

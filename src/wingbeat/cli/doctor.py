@@ -17,7 +17,7 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 @click.command()
-@setting_options("data_dir", "host", "port", "python", "database")
+@setting_options("data_dir", "host", "port", "python", "database", "storage")
 @output_option
 def doctor(output: str, **values: Any) -> None:
     """Look at this computer for whatever stops Wingbeat from working. Exit code 1 when something does."""

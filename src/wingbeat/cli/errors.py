@@ -74,7 +74,7 @@ def _explain(error: Exception, data_dir: Path) -> CliError | None:
         return CliError(str(error), "wingbeat up --host 127.0.0.1", EXIT_USAGE)
 
     from wingbeat.database import CorruptDatabase, DatabaseUnavailable, NewerDatabase
-    from wingbeat.storage import StorageFull, StorageUnavailable
+    from wingbeat.storage import StorageFull, StorageUnavailable, StorageUnusable
     from wingbeat.storage.signing import BadToken
 
     if isinstance(error, NewerDatabase):
@@ -83,6 +83,10 @@ def _explain(error: Exception, data_dir: Path) -> CliError | None:
         return CliError(str(error), doctor)
     if isinstance(error, StorageFull):
         return CliError(str(error), command("df", "-h", existing(data_dir)))
+    if isinstance(error, StorageUnusable):
+        return CliError(
+            str(error), command("wingbeat", "doctor", "--data-dir", data_dir, "--storage", error.storage), EXIT_USAGE
+        )
     if isinstance(error, (DatabaseUnavailable, StorageUnavailable, BadToken)):
         return CliError(str(error), doctor)
     if type(error).__name__ == "PortTaken":

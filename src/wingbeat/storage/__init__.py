@@ -14,6 +14,7 @@ from wingbeat.storage.protocol import (
     Storage,
     StorageFull,
     StorageUnavailable,
+    StorageUnusable,
 )
 from wingbeat.storage.signing import Signer
 
@@ -31,6 +32,7 @@ __all__ = [
     "Storage",
     "StorageFull",
     "StorageUnavailable",
+    "StorageUnusable",
     "access_variables",
     "frames_for_clients",
     "frames_for_tasks",

@@ -19,6 +19,8 @@ from wingbeat.storage.protocol import (
     ObjectMissing,
     OutsideStorage,
     StorageUnavailable,
+    StorageUnusable,
+    answer_of,
     unreachable,
 )
 
@@ -38,6 +40,15 @@ _RETRIES = {
 }
 """Not obstore's three minutes: people wait for the answer, and the engine tries again by itself."""
 _BASE = re.compile(r"[a-z0-9]+://[A-Za-z0-9][^/?#%\\\s]*(/[^/?#%\\\s]+)*/?")
+
+
+def _hint(base_uri: str) -> str:
+    if not base_uri.startswith("s3:"):
+        return ""
+    return (
+        " (FLYTE_AWS_ENDPOINT, FLYTE_AWS_ACCESS_KEY_ID, FLYTE_AWS_SECRET_ACCESS_KEY and AWS_REGION, or Amazon's own "
+        "variables, say where the bucket is and with which key)"
+    )
 
 
 class ObjectStorage:
@@ -65,14 +76,14 @@ class ObjectStorage:
         return cls(base_uri, store)
 
     async def check(self) -> None:
-        """Write, read and list something. Raises StorageUnavailable, which says what was refused."""
-        uri = self.join(MARKER)
+        """Write, read and list something. Raises StorageUnusable, which says what was refused."""
         try:
-            await self.put(uri, _MARKER_TEXT)
-            await self.get(uri)
+            await obstore.put_async(self.store, MARKER, _MARKER_TEXT)
+            await obstore.get_async(self.store, MARKER)
             await obstore.list(self.store, "runs/none").collect_async()
-        except (ObjectMissing, BaseError, OSError) as error:
-            raise self._problem(uri, error) from error
+        except (BaseError, OSError) as error:
+            message = f"the storage {self.base_uri} cannot be used: {answer_of(error)}{_hint(self.base_uri)}"
+            raise StorageUnusable(self.base_uri, message) from error
 
     def join(self, *parts: str) -> str:
         return "/".join([self.base_uri, *checked_elements(parts, of="/".join(parts))])

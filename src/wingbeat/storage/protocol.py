@@ -7,6 +7,7 @@ A URI is a bare absolute path (the default: a folder) or `s3://bucket/key` and i
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Protocol
 
 import msgspec
@@ -30,11 +31,26 @@ class StorageUnavailable(Exception):
     """The storage cannot be used now; the message says why and what to do."""
 
 
+class StorageUnusable(StorageUnavailable):
+    """The set-up of the storage is wrong; found out before anything is done with it."""
+
+    def __init__(self, storage: str, message: str) -> None:
+        super().__init__(message)
+        self.storage = storage
+        """Its base URI."""
+
+
 def unreachable(uri: str, error: Exception) -> StorageUnavailable:
-    """What a failed request to an object store is to whoever asked for `uri`. The store's own answer is in it, in one
-    line: it says whether the key, the bucket or the network is at fault."""
-    words = " ".join(str(error).split("\n\n")[0].split()) or repr(error)
-    return StorageUnavailable(f"{uri} cannot be reached now: {words[:600]}")
+    """What a failed request to an object store is to whoever asked for `uri`, with the store's own answer: it says
+    whether the key, the bucket or the network is at fault."""
+    return StorageUnavailable(f"{uri} cannot be reached now: {answer_of(error)}")
+
+
+def answer_of(error: Exception) -> str:
+    """What an object store said, in one line. S3 answers in XML, with much around the two parts that help."""
+    text = " ".join(str(error).split("\n\n")[0].split()) or repr(error)
+    parts = [found.group(1) for tag in ("Code", "Message") if (found := re.search(f"<{tag}>([^<]+)</{tag}>", text))]
+    return ": ".join(parts) if parts else text[:400]
 
 
 class StorageFull(StorageUnavailable):
