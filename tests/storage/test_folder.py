@@ -17,6 +17,7 @@ from wingbeat.storage import (
 )
 from wingbeat.storage.folder import INCOMING
 from wingbeat.storage.objects import ObjectStorage
+from wingbeat.storage.transfer import open_file
 
 
 @pytest.fixture(params=["folder", "objects in memory", "objects in files"])
@@ -49,6 +50,17 @@ async def test_what_is_not_there_is_missing_for_every_operation(storage: Storage
             await attempt
     assert await storage.list(uri) == []
     assert await storage.delete_prefix(uri) == 0
+
+
+async def test_a_named_pipe_is_no_object_and_nobody_waits_for_its_writer(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path / "blobs")
+    uri = storage.join("error.pb")
+    os.mkfifo(uri)
+    for attempt in (storage.get(uri), storage.head(uri), storage.copy(uri, storage.join("x"))):
+        with pytest.raises(ObjectMissing, match="no object"):
+            await attempt
+    with pytest.raises(ObjectMissing, match="no object"), open_file(storage, uri):
+        pass
 
 
 async def test_a_folder_of_objects_is_not_an_object(storage: Storage) -> None:

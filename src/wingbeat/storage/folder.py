@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from wingbeat.storage.names import checked_elements
 from wingbeat.storage.protocol import (
@@ -81,7 +82,7 @@ class FolderStorage:
 
     def _get(self, uri: str, limit: int) -> bytes:
         path = self._object(uri)
-        with _problems(path), _missing(uri), path.open("rb") as file:
+        with _problems(path), _missing(uri), open_regular(path, uri) as file:
             size = os.fstat(file.fileno()).st_size
             if limit and size > limit:
                 raise ValueError(f"{uri} has {size} bytes, more than the {limit} that may be read at once")
@@ -140,7 +141,7 @@ class FolderStorage:
         with (
             _problems(path),
             _missing(source),
-            origin.open("rb") as reader,
+            open_regular(origin, source) as reader,
             self.writing(path) as file,
             open(file, "wb", closefd=False) as writer,
         ):
@@ -185,6 +186,16 @@ class FolderStorage:
                     if error.errno not in (errno.ENOTEMPTY, errno.ENOENT, errno.EEXIST):
                         raise
             return removed
+
+
+def open_regular(path: Path, uri: str) -> BinaryIO:
+    """The file at `path`, to read. Raises ObjectMissing for what is no file, FileNotFoundError and its like: a task may
+    leave a named pipe where a file should be, and who opens that to read waits for a writer that never comes."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ObjectMissing(f"{uri} is no object")
+    return open(handle, "rb")
 
 
 def _name_once(temporary: Path, path: Path) -> None:

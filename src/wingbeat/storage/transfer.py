@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from wingbeat.storage.folder import FolderStorage
+from wingbeat.storage.folder import FolderStorage, open_regular
 from wingbeat.storage.protocol import ObjectMissing, Storage, unreachable
 
 _BUFFER = 512 * 1024
@@ -117,7 +117,7 @@ def open_file(storage: FolderStorage, uri: str) -> Iterator[tuple[BinaryIO, int]
     """The stored file itself, and its size; for sendfile. Raises ObjectMissing, OutsideStorage."""
     path = storage.path(uri)
     try:
-        file = path.open("rb")
+        file = open_regular(path, uri)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ObjectMissing(f"there is no object {uri}") from None
     with file:
