@@ -4,7 +4,7 @@ import pytest
 from flyteidl2.core import execution_pb2
 
 from wingbeat.machine import ProcessState, ProcessStatus
-from wingbeat.plugins.process.classify import classify_exit, read_error_document
+from wingbeat.plugins.process.classify import broke_with_supervisor, classify_exit, read_error_document
 from wingbeat.plugins.process.quantities import parse_quantity
 from wingbeat.plugins.process.traceback import last_traceback
 
@@ -47,6 +47,19 @@ def test_an_end_without_files_is_classified_by_how_it_came(status, code, kind):
     assert (outcome.error.code, outcome.error.kind, outcome.retryable) == (code, kind, True)
     if code != "ServerStopped":
         assert "last words" in outcome.error.message
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "broke"),
+    [
+        (ProcessState.LOST, "BrokenPipeError", True),
+        (ProcessState.LOST, "ValueError", False),
+        (ProcessState.EXITED, "BrokenPipeError", False),
+    ],
+)
+def test_a_pipe_that_broke_with_the_supervisor_is_not_the_tasks_failure(state, code, broke):
+    outcome = read_error_document(document(code=code))
+    assert broke_with_supervisor(ProcessStatus(state=state), outcome) is broke
 
 
 def test_a_start_that_was_too_slow_is_the_machines_fault():

@@ -84,6 +84,12 @@ def classify_exit(status: ProcessStatus, *, memory_limit: int, tail: list[str]) 
     return _user(f"ExitCode{status.exit_code}", f"the task's process ended with exit code {status.exit_code}{shown}")
 
 
+def broke_with_supervisor(status: ProcessStatus, outcome: Outcome) -> bool:
+    """Whether the task failed only because it printed when its supervisor, which reads what it prints, had died."""
+    error = outcome.error
+    return status.state is ProcessState.LOST and error is not None and error.code == BrokenPipeError.__name__
+
+
 def disk_full() -> Outcome:
     return _system(
         "DiskFull", "the disk was full when the task ended without outputs; it starts again once there is room"

@@ -17,6 +17,7 @@ from wingbeat.plugins.process.classify import (
     SHUTDOWN,
     TAIL_LINES,
     Outcome,
+    broke_with_supervisor,
     classify_exit,
     disk_full,
     read_error_document,
@@ -267,6 +268,9 @@ class ProcessPlugin:
         else:
             if status.disk_full and outcome.error is not None and NO_SPACE in outcome.error.message:
                 return disk_full()
+            if broke_with_supervisor(status, outcome):
+                tail = await self._settings.log_tail(path, TAIL_LINES)
+                return classify_exit(status, memory_limit=0, tail=tail)
             if outcome.error is None or outcome.error.kind != ErrorKind.USER:
                 return outcome
             found = last_traceback(await self._settings.log_tail(path, SEARCHED_LINES))
