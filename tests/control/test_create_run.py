@@ -24,6 +24,7 @@ from flyteidl2.task.run_pb2 import CacheConfig, CacheLookupScope, RunSpec
 from flyteidl2.task.task_definition_pb2 import TaskIdentifier, TaskSpec
 from flyteidl2.workflow.run_service_pb2 import CreateRunRequest, GetRunDetailsRequest
 
+from wingbeat.control import bundles
 from wingbeat.control.bundles import Bundles
 from wingbeat.control.errors import InvalidRequest
 from wingbeat.control.names import new_run_name
@@ -283,6 +284,14 @@ async def test_a_bundle_that_is_no_archive_is_refused(plane, make, cut):
     assert f"{uri} is not a tar archive" in error.message and "flyte delete local-cache" in error.message
 
 
+@pytest.mark.parametrize("limit", ["LOOK_SECONDS", "LOOK_BYTES"])
+async def test_looking_at_a_bundle_has_an_end(plane, make, monkeypatch, limit):
+    monkeypatch.setattr(bundles, limit, -1)
+    uri = plane.storage.join("uploads", "code.tar.gz")
+    await plane.storage.put(uri, make.bundle("main.py", member("../x")))
+    await plane.create("hello", task_spec=make.task_spec(args=["--tgz", uri]))
+
+
 async def test_a_pickled_bundle_has_to_be_gzip(plane, make):
     uri = plane.storage.join("uploads", "code.pkl.gz")
     spec = make.task_spec(args=["--pkl", uri])
@@ -295,19 +304,19 @@ async def test_a_pickled_bundle_has_to_be_gzip(plane, make):
 
 async def test_a_bundle_is_looked_at_once_until_it_changes(tmp_path, make):
     storage = open_storage(str(tmp_path / "data"))
-    bundles = Bundles(storage)
+    checked = Bundles(storage)
     uri = storage.join("code.tar.gz")
     spec = make.task_spec(args=["--tgz", uri])
     data = make.bundle("main.py")
     await storage.put(uri, data)
     changed = Path(uri).stat().st_mtime
-    await bundles.check(spec.task_template)
+    await checked.check(spec.task_template)
     Path(uri).write_bytes(b"?" * len(data))
     os.utime(uri, (changed, changed))
-    await bundles.check(spec.task_template)
+    await checked.check(spec.task_template)
     os.utime(uri, (changed + 1, changed + 1))
     with pytest.raises(InvalidRequest):
-        await bundles.check(spec.task_template)
+        await checked.check(spec.task_template)
 
 
 async def test_another_python_than_that_of_the_tasks_is_refused_in_words(plane, make):

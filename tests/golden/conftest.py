@@ -178,6 +178,7 @@ class Server:
             (rf"(flyte |-v){re.escape(sdk_version())}", r"\1<sdk>"),
             (rf"Python {sys.version_info[0]}\.{sys.version_info[1]}\b", "Python <python>"),
             (r"flyte:[0-9a-f]{20,}", "flyte:<hash>"),
+            (r"(in JSON|in protobuf|not gzip|not a tar archive) \((?:[^()]|\([^()]*\))*\)", r"\1 (<detail>)"),
             (r" +", " "),
             (r" ?\n[ \n]*", "\n"),
         ):

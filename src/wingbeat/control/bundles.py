@@ -30,6 +30,8 @@ KEPT_ANSWERS = 1000
 _GZIP = b"\x1f\x8b"
 _BROKEN = (tarfile.TarError, EOFError, zlib.error, ValueError)
 
+_ANEW = "Have it uploaded anew: run `flyte delete local-cache`, then submit (or deploy) it again"
+
 Key = tuple[str, dt.datetime, int]
 """URI, time of the last change, size."""
 
@@ -80,7 +82,7 @@ class Bundles:
         except (ObjectMissing, OutsideStorage):
             raise NotNow(
                 f"the code of task {name} is not in this server's storage ({uri}): it was uploaded to another data "
-                "folder, or before a reset. Run `flyte delete local-cache` and submit again"
+                "folder, or before a reset. Run `flyte delete local-cache`, then submit (or deploy) it again"
             ) from None
         key = (uri, found.modified_at, found.size)
         problem = self._answers.get(key)
@@ -100,7 +102,7 @@ def _look_at_pickle(storage: Storage, uri: str) -> str:
         head = b"".join(pieces(0, 2))
     if head == _GZIP:
         return ""
-    return "is not a gzip file. Upload it anew: run `flyte delete local-cache` and submit again"
+    return f"is not a gzip file. {_ANEW}"
 
 
 def _look_at_archive(storage: Storage, uri: str) -> str:
@@ -117,7 +119,7 @@ def _look_at_archive(storage: Storage, uri: str) -> str:
             pass
         except _BROKEN as error:
             words = str(error).partition("\n")[0] or "it ends too early"
-            return f"is not a tar archive ({words}). Upload it anew: run `flyte delete local-cache` and submit again"
+            return f"is not a tar archive ({words}). {_ANEW}"
     return ""
 
 

@@ -29,6 +29,7 @@ from wingbeat.resources.taskaction import (
     ANNOTATION_DEPTH,
     ANNOTATION_RAW_DATA_PREFIX,
     ANNOTATION_RUN_START_TIME,
+    FINALIZER,
     LABEL_ACTION,
     LABEL_ACTION_TYPE,
     LABEL_COMPLETED_TIME,
@@ -89,7 +90,7 @@ def root_action(
 ) -> TaskAction:
     labels = dict(run_spec.labels.values) | identity_labels(id, ACTION_TYPE_TASK, root=True)
     return TaskAction(
-        metadata=ObjectMeta(name=id.object_name, labels=labels, annotations=annotations),
+        metadata=ObjectMeta(name=id.object_name, labels=labels, annotations=annotations, finalizers=[FINALIZER]),
         spec=TaskActionSpec(
             run_name=id.run,
             project=id.project,
@@ -147,6 +148,8 @@ def child_action(id: ActionId, parent: TaskAction, request: Any) -> TaskAction:
             labels=labels | identity_labels(id, action_type, root=False),
             annotations=annotations,
             owner_references=[owner],
+            # What the engine would add first, in a write of its own.
+            finalizers=[FINALIZER],
         ),
         spec=spec,
     )
