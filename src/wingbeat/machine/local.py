@@ -100,6 +100,8 @@ class LocalMachine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._stopping = False
+        self._no_room = False
+        """Nothing was admitted at the last try, because the disk was full."""
 
     # - life -
 
@@ -264,6 +266,9 @@ class LocalMachine:
 
     def _admit(self) -> None:
         if self._stopping:
+            return
+        self._no_room = self._free() < ROOM_BYTES
+        if self._no_room:
             return
         for admission in self._budget.admit():
             launch = self._launches.get(admission.claim.token)
@@ -483,6 +488,8 @@ class LocalMachine:
     async def _watch_memory(self) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            if self._no_room:
+                self._admit()
             running = [x for x in self._launches.values() if x.state is ProcessState.RUNNING and not x.ending]
             try:
                 over = await self._memory.look(running)

@@ -189,7 +189,11 @@ class DataFolder:
     # - how it stops -
 
     def request_stop(self, request: StopRequest) -> None:
-        self._write("stop.json", msgspec.json.encode(request).decode())
+        if request == StopRequest():
+            # What is meant without a request. A server can be stopped on a full disk, too.
+            (self.path / "stop.json").unlink(missing_ok=True)
+        else:
+            self._write("stop.json", msgspec.json.encode(request).decode())
 
     def stop_request(self) -> StopRequest:
         """What was asked for; without a request the default."""
