@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -152,6 +153,41 @@ async def test_web_pages_and_foreign_host_names_are_refused_before_anything_is_r
     assert (await client.get(get, headers={"Host": f"localhost:{httpx.URL(get).port}"})).status_code == 200
     assert (await client.get(get, headers={"Origin": server.base_url})).status_code == 200
     assert await storage.list(storage.base_uri) == [storage.join("a")]
+
+
+@pytest.mark.parametrize("headers", [{"Host": "["}, {"Origin": "http://["}, {"Content-MD5": "no digest"}])
+async def test_headers_that_are_not_valid_are_answered_as_such(
+    server: DataServer, storage: FolderStorage, client: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    url = server.signer.upload_url(storage.join("a"), b"", HOUR)
+    answer = await client.put(url, content=b"x", headers=headers)
+    assert (answer.status_code, next(iter(headers)) in answer.text) == (400, True)
+    assert await storage.list(storage.base_uri) == []
+
+
+@pytest.mark.parametrize("wanted", ["bytes=" + "9" * 5000 + "-", "bytes=0-" + "9" * 5000])
+async def test_a_range_that_no_file_has_is_passed_over(
+    server: DataServer, storage: FolderStorage, client: httpx.AsyncClient, wanted: str
+) -> None:
+    uri = storage.join("a")
+    await storage.put(uri, b"all of it")
+    answer = await client.get(server.signer.download_url(uri, HOUR), headers={"Range": wanted})
+    assert (answer.status_code, answer.content) == (200, b"all of it")
+
+
+async def test_a_data_process_that_is_told_to_end_ends_well(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "wingbeat.storage.server", "--folder", str(tmp_path)),
+        *("--storage", str(tmp_path / "blobs")),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert (await process.stdout.readline()).strip().isdigit()
+    process.terminate()
+    _, errors = await process.communicate()
+    assert (process.returncode, errors) == (0, b"")
 
 
 async def test_what_is_missing_is_not_found(

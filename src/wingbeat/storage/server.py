@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import base64
+import binascii
 import mimetypes
+import os
 import re
 import signal
 import socket
@@ -21,7 +23,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from wingbeat.storage.folder import FolderStorage
 from wingbeat.storage.opening import open_storage
@@ -46,6 +48,21 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+
+def _parts(url: str, header: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the header {header} of this request is not valid") from None
+
+
+def _digest(announced: str) -> str:
+    """A Content-MD5 in hex."""
+    try:
+        return base64.b64decode(announced, validate=True).hex()
+    except binascii.Error:
+        raise Refused(HTTPStatus.BAD_REQUEST, "the header Content-MD5 of this request is not base64") from None
 
 
 class DataHTTPServer(ThreadingHTTPServer):
@@ -152,11 +169,11 @@ class DataHandler(BaseHTTPRequestHandler):
 
     def _check_caller(self) -> None:
         """A web page that was opened in a browser here must get nowhere, whatever name it gives this host."""
-        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""
+        host = _parts(f"//{self.headers.get('Host', '')}", "Host").hostname or ""
         if host not in self.server.hosts:
             raise Refused(HTTPStatus.FORBIDDEN, f"this server is not called {host!r}: use 127.0.0.1 or localhost")
         origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
+        if origin is not None and _parts(origin, "Origin").netloc != self.headers.get("Host"):
             raise Refused(HTTPStatus.FORBIDDEN, f"requests of web pages from {origin!r} are refused")
 
     def handle_expect_100(self) -> bool:
@@ -183,7 +200,7 @@ class DataHandler(BaseHTTPRequestHandler):
                 HTTPStatus.FORBIDDEN,
                 f"the Content-MD5 is not the one that this URL of {grant.uri} was made for; {AGAIN}",
             )
-        wanted = grant.md5 or (base64.b64decode(announced).hex() if announced else "")
+        wanted = grant.md5 or (_digest(announced) if announced else "")
         if self.headers.get("Expect", "").lower() == "100-continue":
             super().handle_expect_100()
         digest = ""
@@ -230,7 +247,7 @@ class DataHandler(BaseHTTPRequestHandler):
     def _head_of_content(self, uri: str, size: int) -> tuple[int, int]:
         """Send status and headers; which bytes are to follow."""
         first, count = 0, size
-        wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        wanted = re.fullmatch(r"bytes=([0-9]{0,19})-([0-9]{0,19})", self.headers.get("Range", ""))
         if wanted and any(wanted.groups()):
             begin, end = wanted.groups()
             first = int(begin) if begin else max(0, size - int(end))
@@ -310,13 +327,15 @@ def main() -> None:
     server = DataHTTPServer(address, storage, signer, options.folder, options.allow_host)
 
     def until_input_ends() -> None:
-        while sys.stdin.buffer.read(4096):
+        # Not sys.stdin: this thread would hold its lock at the end, which Python takes for a deadlock and aborts.
+        while os.read(0, 4096):
             pass
         server.drain(5)
 
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.drain, args=(5,), daemon=True).start())
     threading.Thread(target=until_input_ends, daemon=True).start()
-    print(server.server_address[1], flush=True)
+    with suppress(BrokenPipeError):  # the server is gone already, which the thread above sees too
+        os.write(1, f"{server.server_address[1]}\n".encode())
     server.serve_forever()
     with server.idle:
         server.idle.wait_for(lambda: server.busy == 0, timeout=5)
