@@ -69,7 +69,7 @@ def write_state(action: TaskAction, state: EngineState, now: dt.datetime) -> str
     envelope = _Envelope(
         phase=action.status.plugin_phase,
         action_id=f"{action.spec.run_name}/{action.spec.action_name}",
-        timestamp=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        timestamp=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
         wingbeat=state,
     )
     return _encoder.encode(envelope).decode()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import posixpath
 import re
 import string
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -67,6 +68,7 @@ def shard(namespace: str, object_name: str) -> str:
     return _SHARDS[fnv1a_32(f"{namespace}/{object_name}".encode()) % len(_SHARDS)]
 
 
+@lru_cache(maxsize=4096)
 def output_prefix(base: str, *, namespace: str, object_name: str, action: str, attempt: int, root: str = "") -> str:
     """The output prefix of one attempt, without a trailing slash.
 

@@ -41,6 +41,7 @@ import selectors
 import signal
 import socket
 import struct
+import tarfile
 import threading
 import time
 import traceback
@@ -58,6 +59,7 @@ MAX_REQUEST = 64 * 1024 * 1024
 LONGEST_START = 15.0
 """Seconds after which a start-up counts as over, whatever it does."""
 MAX_BACKLOG = 16 * 1024 * 1024
+SMALL_ARCHIVE = 1024 * 1024
 PRELOAD = (
     "flyte",
     "flyte.errors",
@@ -146,6 +148,7 @@ class Sdk:
         self.lean = skip_unused_tls()
         skip_git()
         compile_expressions()
+        unpack_here()
         self.threads()
         self.probe()
 
@@ -238,6 +241,27 @@ def compile_expressions() -> None:
     with contextlib.suppress(Exception):
         parser.parse("Do it.\n\nArgs:\n    x (int): what.\n\nReturns:\n    int: it.\n")  # type: ignore[union-attr]
         parser.parse("")  # type: ignore[union-attr]
+
+
+def unpack_here() -> None:
+    """The SDK unpacks a task's code by `tar`, which starts `gzip`: two processes, where the code of most tasks is a
+    few kilobytes. Small archives are unpacked in the task's process; what that will not do is left to `tar`."""
+    bundle = sys.modules.get("flyte._code_bundle.bundle")
+    original = getattr(bundle, "_extract_tar", None)
+    if original is None:
+        return
+
+    async def extract(archive: Any, dest: Any) -> None:
+        try:
+            if os.stat(archive).st_size <= SMALL_ARCHIVE:
+                with tarfile.open(archive) as opened:
+                    opened.extractall(dest, filter="tar")
+                return
+        except Exception:
+            pass
+        await original(archive, dest)
+
+    bundle._extract_tar = extract  # type: ignore[union-attr]
 
 
 # --- logs ------------------------------------------------------------------------------------------------------------
