@@ -22,7 +22,7 @@ def look(server: Server, seconds: float) -> tuple[float, float, list[str]]:
 
 
 def measure(*, quick: bool) -> tuple[list[Row], list[str]]:
-    rounds, seconds = (1, 3.0) if quick else (5, 10.0)
+    rounds, seconds = (1, 3.0) if quick else (3, 10.0)
     memory, cpu, base, without = [], [], [], []
     lines: list[str] = []
     for _ in range(rounds):

@@ -17,7 +17,7 @@ from flyteidl2.workflow.run_service_pb2 import GetRunDetailsRequest, GetRunDetai
 from benchmarks.engine import action_of
 from benchmarks.serving import Server, folder, run_identifier
 from benchmarks.table import Row
-from wingbeat.database import open_database
+from wingbeat.database import Connection, apply_events, open_database
 from wingbeat.engine import utc_now
 from wingbeat.resources import ActionEvent, ActionPhase, Condition, RunId
 from wingbeat.resources.taskaction import FINALIZER, LABEL_COMPLETED_TIME, LABEL_TERMINATION_STATUS
@@ -33,22 +33,26 @@ async def fill(database: Path, count: int) -> None:
     store = SqlStore(db)
     at = utc_now()
 
-    async def finish(run: RunId, name: str, parent: Any = None) -> Any:
+    def finish(c: Connection, run: RunId, name: str, parent: Any = None) -> Any:
         action, record = action_of(run, name, parent)
         action.metadata.labels[LABEL_TERMINATION_STATUS] = "terminated"
         action.metadata.labels[LABEL_COMPLETED_TIME] = at.strftime("%Y-%m-%d.%H-%M")
         action.metadata.finalizers = [FINALIZER]
         action.status.conditions = [Condition(type="Succeeded", status="True", reason="Completed")]
         action.status.conditions[0].last_transition_time = at
-        created = await store.create(action, record=record, spec=b"spec")
+        created = store.objects.create(c, action, record, b"spec")
         event = ActionEvent(id=action.id, attempt=1, phase=ActionPhase.SUCCEEDED, occurred_at=at, output_uri="/o")
-        await store.apply_events([event])
+        apply_events(c, [event])
         return created
+
+    def finish_run(c: Connection, run: RunId) -> None:
+        root = finish(c, run, "a0")
+        for i in range(PER_RUN - 1):
+            finish(c, run, f"c{i}", root)
 
     for number in range(count // PER_RUN):
         run = RunId("local", "default", "development", f"old{number}")
-        root = await finish(run, "a0")
-        await asyncio.gather(*(finish(run, f"c{i}", root) for i in range(PER_RUN - 1)))
+        await db.write(lambda c, run=run: finish_run(c, run))
     store.close()
     await db.close()
 
