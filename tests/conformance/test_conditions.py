@@ -37,6 +37,15 @@ def test_each_type_of_condition_takes_its_value(server, started):
         assert server.finish(run)["outputs"] == [expected]
 
 
+@pytest.mark.submits("conditions", "asks_again", "--folder", "{folder}")
+def test_a_condition_that_an_earlier_attempt_made_gives_its_value_to_the_later_one(server, started):
+    ((run, folder),) = started
+    action = paused_condition(server, run)
+    server.until(run, lambda seen: (folder / "asked-again").exists())
+    server.reader.ask("signal", run=run, action=action, value=42)
+    assert server.finish(run)["outputs"] == ["42"]
+
+
 @pytest.mark.submits("conditions", "unanswered")
 def test_a_condition_that_nobody_signals_times_out_in_its_task(outcome):
     assert outcome.outputs == ["ConditionTimedoutError"]

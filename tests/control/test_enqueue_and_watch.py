@@ -313,6 +313,19 @@ async def test_a_condition_is_stored_for_the_engine_and_seen_with_its_prompt(pla
     assert details.metadata.condition.type.simple == SimpleType.BOOLEAN
 
 
+async def test_a_parent_hears_of_a_condition_when_it_has_been_answered_and_not_before(plane, make):
+    """The SDK would take one that it did not ask for in this attempt for a task, and lose the answer."""
+    await plane.create("run")
+    condition = ConditionAction(name="ok?", type=LiteralType(simple=SimpleType.INTEGER))
+    await plane.enqueue("run", "c1", condition=condition)
+    await plane.enqueue("run", "child")
+    watch = Reader(plane.state.watch(WatchRequest(parent_action_id=plane.action_id("run"))))
+    assert [u.action_id.name for u in await watch.sentinel()] == ["child"]
+    await plane.succeeds("run", "c1", value=make.literal(7).SerializeToString())
+    update = await watch.update()
+    assert (update.action_id.name, update.phase, update.value) == ("c1", ActionPhase.SUCCEEDED, make.literal(7))
+
+
 async def test_conditions_of_other_types_are_refused(plane):
     await plane.create("run")
     odd = ConditionAction(name="odd", type=LiteralType(simple=SimpleType.DATETIME))

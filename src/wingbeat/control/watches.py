@@ -14,7 +14,7 @@ from wingbeat.control.names import missing_action
 from wingbeat.control.specs import Specs
 from wingbeat.control.waiting import Waiting
 from wingbeat.database import RecordNotFound, Records
-from wingbeat.resources import ActionId, ActionRecord
+from wingbeat.resources import ActionId, ActionRecord, ActionType
 
 SENTINEL = ControlMessage(sentinel=True)
 
@@ -29,7 +29,11 @@ class Watches:
 
     async def children(self, parent: ActionId) -> AsyncGenerator[Any, None]:
         """ActionUpdates of the children of `parent`, finished ones too; the sentinel (a ControlMessage) once all that
-        were there are sent, and again as the sign of life. Without end."""
+        were there are sent, and again as the sign of life. Without end.
+
+        A condition is told of once it has ended. The SDK that hears of one before its task has asked for it (the
+        second attempt of a task, a task after a restart of the server) takes it for a task, drops the answer that
+        comes later, and gives None to the waiting code."""
         watch = self._waiting.open(parent)
         with self._feed.children(parent) as changes:
             changes.on_record = watch.saw
@@ -37,13 +41,15 @@ class Watches:
                 for record in await self._records.children(parent):
                     changes.offer(record)
                 for record in await changes.take(0):
-                    yield wire.action_update(record)
+                    if _is_told(record):
+                        yield wire.action_update(record)
                 yield SENTINEL
                 while True:
                     changed = await changes.take(self._heartbeat)
-                    for record in changed:
+                    told = [record for record in changed if _is_told(record)]
+                    for record in told:
                         yield wire.action_update(record)
-                    if not changed:
+                    if not told:
                         yield SENTINEL
             finally:
                 watch.close()
@@ -74,3 +80,7 @@ class Watches:
 
     async def run_details_of(self, record: ActionRecord) -> Any:
         return wire.run_details(record, await self._records.attempts(record.id), await self._specs.of(record))
+
+
+def _is_told(child: ActionRecord) -> bool:
+    return child.action_type != ActionType.CONDITION or child.phase.terminal

@@ -1,6 +1,7 @@
 """Conditions: signalled from outside with each type, and one that nobody signals."""
 
 import datetime
+import pathlib
 
 import flyte
 import flyte.errors
@@ -23,3 +24,13 @@ async def unanswered() -> str:
         return f"answered {await condition.wait.aio()}"
     except flyte.errors.ConditionTimedoutError as error:
         return type(error).__name__
+
+
+@env.task(retries=1)
+async def asks_again(folder: str) -> str:
+    """The first attempt fails while its condition waits; the second one meets it there, and leaves a stamp."""
+    condition = await flyte.new_condition.aio("still-there", data_type=int)
+    if flyte.ctx().attempt_number == 0:
+        raise RuntimeError("on purpose, with the question asked")
+    (pathlib.Path(folder) / "asked-again").touch()
+    return f"{await condition.wait.aio()}"
