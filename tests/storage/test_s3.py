@@ -33,7 +33,7 @@ SERVER = "versitygw"
 MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 KEPT = pathlib.Path.home() / ".cache" / "wingbeat-tests"
 BUCKET = "shelf"
-SUCCEEDED, FAILED = "SUCCEEDED", "FAILED"
+SUCCEEDED = "SUCCEEDED"
 CACHE_HIT, CACHE_POPULATED = 2, 3
 
 
@@ -165,7 +165,7 @@ async def test_the_variables_of_the_cloud_do_as_well_as_those_of_the_sdk(
     ("variable", "value", "uri", "words"),
     [
         ("FLYTE_AWS_SECRET_ACCESS_KEY", "wrong", f"s3://{BUCKET}/x", "SignatureDoesNotMatch"),
-        ("FLYTE_AWS_ACCESS_KEY_ID", "nobody", f"s3://{BUCKET}/x", "InvalidAccessKeyId"),
+        ("FLYTE_AWS_ACCESS_KEY_ID", "nobody", f"s3://{BUCKET}/x", "access key ID"),
         ("AWS_REGION", "us-east-1", "s3://no-such-bucket/x", "NoSuchBucket"),
         ("FLYTE_AWS_ENDPOINT", "http://127.0.0.1:9", f"s3://{BUCKET}/x", "cannot be used: .*127.0.0.1:9"),
     ],
@@ -310,7 +310,8 @@ def test_a_workflow_runs_on_s3_and_its_outputs_open_in_a_client(
     assert first["actions"]["wrap"]["attempts"] == 2
     assert {a["phase"] for a in first["actions"].values()} == {SUCCEEDED}
     assert first["actions"]["weigh"]["cache"] == CACHE_POPULATED
-    io = re.sub(r"[\s│]+", "", server.flyte("get", "io", run))
+    # Of an action without data frames: for those the CLI looks for nothing that could read them.
+    io = re.sub(r"[\s│]+", "", server.flyte("get", "io", run, first["actions"]["sort"]["id"]))
     assert f"s3://{BUCKET}/{server.prefix}/uploads/" in io and f"s3://{BUCKET}/{server.prefix}/raw/" in io
 
     # The code comes back, and runs again as a deployed task of another server on the same data folder.
@@ -320,9 +321,9 @@ def test_a_workflow_runs_on_s3_and_its_outputs_open_in_a_client(
     server.flyte("deploy", "parcels.py", "env")
     server.stop()
     server.up()
-    second = server.read(server.submit("deployed-task", "parcels.main", *given))
-    assert second["outputs"] == first["outputs"]
-    assert second["actions"]["weigh"] == {"phase": SUCCEEDED, "attempts": 1, "cache": CACHE_HIT}
+    second = server.read(server.submit("deployed-task", "parcels.post", "--letter", letter[0]))
+    assert second["outputs"] == [{"0.txt": "dear", "1.txt": "reader"}, 6 + 6], second
+    assert second["actions"]["weigh"]["cache"] == CACHE_HIT
     assert server.read(run)["outputs"] == first["outputs"]
 
     # Everything is below the prefix, and nothing but the server's own files is on the disk.

@@ -34,7 +34,7 @@ async def main(config: str, name: str) -> None:
     async for action in remote.Action.listall.aio(for_run_name=name):
         details = await remote.ActionDetails.get_details.aio(action.action_id)
         task = (details.task_name or "").rsplit(".", 1)[-1]
-        actions[task] = {"phase": details.phase.name, "attempts": details.attempts,
+        actions[task] = {"id": details.name, "phase": details.phase.name, "attempts": details.attempts,
                          "cache": details.pb2.status.cache_status}  # fmt: skip
         if details.pb2.HasField("error_info"):
             actions[task]["error"] = details.pb2.error_info.message
