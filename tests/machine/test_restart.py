@@ -152,6 +152,22 @@ async def test_when_the_zygote_dies_its_children_end_as_lost_and_the_next_launch
         assert (await ended(machine, "t2")).exit_code == 0
 
 
+@pytest.mark.faults
+async def test_a_zygote_that_is_stuck_keeps_no_server_from_stopping_and_goes_with_it(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wingbeat.machine.local.PROMPT_SECONDS", 0.5)
+    monkeypatch.setattr("wingbeat.machine.zygotes.PROMPT_SECONDS", 0.5)
+    monkeypatch.setattr("wingbeat.machine.local.EXIT_SECONDS", 0.5)
+    machine = folders.machine()
+    await machine.start()
+    await machine.launch(folders.spec("t1", "sh", "-c", "echo up; sleep 600"))
+    await until(lambda: folders.output("t1"))
+    os.kill(zygote_pid(folders), signal.SIGSTOP)
+    await asyncio.wait_for(machine.stop(keep=False), 15)
+    assert not folders.processes()
+
+
 async def test_a_request_of_before_the_last_boot_may_have_run_and_is_lost(folders: Folders) -> None:
     facts = Facts(folders.state, "t1")
     facts.write_request(folders.spec("t1", "true"))

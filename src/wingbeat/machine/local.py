@@ -27,7 +27,7 @@ from wingbeat.machine.launches import Launch, claim_of, environment, out_of_memo
 from wingbeat.machine.memory import MemoryLimits
 from wingbeat.machine.processes import Root, boot_id, is_alive
 from wingbeat.machine.protocol import LaunchError, LaunchSpec, ProcessState, ProcessStatus
-from wingbeat.machine.zygotes import Zygote, ZygoteError, Zygotes
+from wingbeat.machine.zygotes import PROMPT_SECONDS, Zygote, ZygoteError, Zygotes
 from wingbeat.resources import ActionId
 
 ROOM_BYTES = 8 << 20
@@ -575,7 +575,8 @@ class LocalMachine:
         written = False
         if launch.zygote is not None and not launch.zygote.lost:
             with contextlib.suppress(ZygoteError):
-                written = (await launch.zygote.request("note", token=launch.spec.token, text=text))["written"]
+                answer = await launch.zygote.request("note", timeout=PROMPT_SECONDS, token=launch.spec.token, text=text)
+                written = answer["written"]
         if not written:
             with contextlib.suppress(OSError):
                 await asyncio.to_thread(logs.append_note, launch.spec.log_path, text)

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from wingbeat.crashpoints import crash_point
-from wingbeat.machine.processes import DATA_VARIABLE, NO_TOKEN, TOKEN_VARIABLE, is_alive
+from wingbeat.machine.processes import DATA_VARIABLE, NO_TOKEN, TOKEN_VARIABLE, Process, is_alive, send
 
 SOURCE = Path(__file__).with_name("zygote.py")
 PROTOCOL = 1
 TOKEN_ROOM = 160
 START_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
+PROMPT_SECONDS = 5.0
+"""For what a zygote answers at once unless it is stuck, and nothing is lost when it does not."""
 LONGEST_SOCKET_PATH = 107
 INHERITED = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SSL_CERT_DIR"}
@@ -302,10 +304,20 @@ class Zygotes:
         for task in list(self._starting.values()):
             await asyncio.gather(task, return_exceptions=True)
         for zygote in list(self._by_path.values()):
+            stuck = False
             if end:
-                with contextlib.suppress(ZygoteError):
-                    await zygote.request("shutdown")
+                try:
+                    await zygote.request("shutdown", timeout=PROMPT_SECONDS)
+                except ZygoteError:
+                    stuck = not zygote.lost
             await zygote.close()
-            if end:
+            if not end:
+                continue
+            if not stuck:
+                await self._wait_gone(zygote)
+            # A process that is stopped, or stuck, stays for ever otherwise.
+            pid, start = zygote.hello["pid"], zygote.hello["start"]
+            if is_alive(pid, start):
+                send(Process(pid=pid, parent=0, session=0, start=start, zombie=False), signal.SIGKILL)
                 await self._wait_gone(zygote)
         self._by_path.clear()
