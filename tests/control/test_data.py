@@ -29,7 +29,7 @@ from flyteidl2.workflow.run_service_pb2 import GetActionDataURIsRequest, WatchAc
 from wingbeat.control import LogLine
 from wingbeat.control.images import parse_requirements
 from wingbeat.control.logs import in_batches
-from wingbeat.resources import ActionPhase
+from wingbeat.resources import ActionPhase, CacheStatus, ErrorInfo
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 MD5 = hashlib.md5(b"x").digest()
@@ -192,6 +192,27 @@ async def test_logs_that_are_not_there_are_not_found(plane):
     await plane.create("run")
     error = await refused(tail(plane, "run"))
     assert (error.code, "attempt 1" in error.message) == (Code.NOT_FOUND, True)
+
+
+async def test_an_action_that_ended_without_a_process_says_why_in_place_of_a_log(plane):
+    missing = ErrorInfo("no secret 'key'\ncreate it", code="SecretNotFound", kind="USER")
+    ends = {
+        "failed": (ActionPhase.FAILED, {"error": missing}, ["SecretNotFound: no secret 'key'\n", "create it\n"]),
+        "aborted": (ActionPhase.ABORTED, {"abort_reason": "enough"}, ["aborted: enough\n"]),
+        "cached": (
+            ActionPhase.SUCCEEDED,
+            {"cache_status": CacheStatus.HIT},
+            ["no process was started: the outputs were in the cache\n"],
+        ),
+    }
+    for run, (phase, more, said) in ends.items():
+        await plane.create(run)
+        await plane.happens(run, "a0", phase, **more)
+        got = await tail(plane, run)
+        assert [(e.message, e.originator) for e in got] == [(text, 2) for text in said], run
+    await plane.create("lost")
+    await plane.succeeds("lost")
+    assert (await refused(tail(plane, "lost"))).code is Code.NOT_FOUND
 
 
 async def test_an_error_while_reading_a_log_reaches_the_reader_after_the_lines_before_it():

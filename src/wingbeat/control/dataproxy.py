@@ -28,7 +28,7 @@ from wingbeat.control import blobs, wire
 from wingbeat.control.clock import now
 from wingbeat.control.errors import InvalidRequest, Missing
 from wingbeat.control.inputs import inputs_hash
-from wingbeat.control.logs import LogSource, in_batches
+from wingbeat.control.logs import LogLine, LogSource, in_batches, instead_of_log
 from wingbeat.control.names import check_run_name, missing_action
 from wingbeat.control.projects import Projects
 from wingbeat.control.runs import outputs_uri
@@ -215,26 +215,34 @@ class DataProxyApi(DataProxyService):  # type: ignore[misc]
     # --- logs
 
     async def tail_logs(self, request: Any, ctx: Any) -> AsyncIterator[Any]:
-        """The log of an attempt from its start, until the attempt has ended."""
+        """The log of an attempt from its start, until the attempt has ended. Of one without a process: why it ended."""
         id = wire.action_id(request.action_id)
         record = await self._record(id)
         attempt = request.attempt or max(record.attempts, 1)
         if not await self._logs.available(id, attempt):
-            raise Missing(f"there is no log of attempt {attempt} of action {id.action!r} in run {id.run!r} (yet)")
+            said = instead_of_log(record) if attempt >= record.attempts else []
+            if not said:
+                raise Missing(f"there is no log of attempt {attempt} of action {id.action!r} in run {id.run!r} (yet)")
+            yield _log_response(said)
+            return
         follow = not record.phase.terminal and attempt >= record.attempts
         lines = self._logs.read(id, attempt, follow=follow)
         async with aclosing(in_batches(lines, self._settings.heartbeat_seconds)) as batches:
             async for batch in batches:
-                response = TailLogsResponse()
-                if batch:
-                    response.logs.add(
-                        lines=[
-                            LogLineMessage(
-                                timestamp=wire.timestamp(line.timestamp),
-                                message=line.text + ("\n" if line.complete else ""),
-                                originator=_ORIGINATORS.get(line.originator, LogLineOriginator.UNKNOWN),
-                            )
-                            for line in batch
-                        ]
-                    )
-                yield response
+                yield _log_response(batch)
+
+
+def _log_response(lines: list[LogLine]) -> Any:
+    response = TailLogsResponse()
+    if lines:
+        response.logs.add(
+            lines=[
+                LogLineMessage(
+                    timestamp=wire.timestamp(line.timestamp),
+                    message=line.text + ("\n" if line.complete else ""),
+                    originator=_ORIGINATORS.get(line.originator, LogLineOriginator.UNKNOWN),
+                )
+                for line in lines
+            ]
+        )
+    return response

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from wingbeat.resources import ActionId
+from wingbeat.resources import ActionId, ActionRecord, CacheStatus
 
 BATCH = 100
 """Lines in one message."""
@@ -44,6 +44,23 @@ class NoLogs:
     async def read(self, id: ActionId, attempt: int, *, follow: bool) -> AsyncIterator[LogLine]:
         return
         yield
+
+
+def instead_of_log(record: ActionRecord) -> list[LogLine]:
+    """What is said for an action that ended and has no log, as no process of it was started: why. Who follows a run
+    would otherwise wait for a log and then learn only that there is none."""
+    if not record.phase.terminal:
+        return []
+    if record.error is not None:
+        text = f"{record.error.code}: {record.error.message}" if record.error.code else record.error.message
+    elif record.abort_reason:
+        text = f"aborted: {record.abort_reason}"
+    elif record.cache_status == CacheStatus.HIT:
+        text = "no process was started: the outputs were in the cache"
+    else:
+        return []
+    at = record.ended_at or record.created_at
+    return [LogLine(at, "system", line) for line in text.splitlines()]
 
 
 async def in_batches(lines: AsyncIterator[LogLine], silence: float) -> AsyncGenerator[list[LogLine], None]:
