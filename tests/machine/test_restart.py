@@ -164,6 +164,9 @@ async def test_a_zygote_that_is_stuck_keeps_no_server_from_stopping_and_goes_wit
     await machine.launch(folders.spec("t1", "sh", "-c", "echo up; sleep 600"))
     await until(lambda: folders.output("t1"))
     os.kill(zygote_pid(folders), signal.SIGSTOP)
+    # One that it knows, and one that it has not begun.
+    await machine.launch(folders.spec("t2", "sleep", "600"))
+    await reached(machine, "t2", ProcessState.STARTING)
     await asyncio.wait_for(machine.stop(keep=False), 15)
     assert not folders.processes()
 

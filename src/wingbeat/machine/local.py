@@ -459,7 +459,9 @@ class LocalMachine:
         if launch.state is ProcessState.STARTING:
             # Either the child has made its claim, or it never will. Which of these, the zygote is about to say.
             await self._call_off(launch.facts)
-            await launch.answered.wait()
+            with contextlib.suppress(TimeoutError):
+                # A server that stops waits for no zygote that is stuck.
+                await asyncio.wait_for(launch.answered.wait(), PROMPT_SECONDS if self._stopping else None)
         await self._killer.end(self._memory.root(launch), grace=grace)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(launch.ended.wait(), EXIT_SECONDS)
