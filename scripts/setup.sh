@@ -3,6 +3,8 @@
 set -eu
 python=$1
 venv=$2
+# The system's certificates, as pip takes them: where a company's own authority signs, uv would know none of it.
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}"
 
 if ! command -v "$python" >/dev/null 2>&1; then
 	echo "setup: there is no '$python' here; install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3" >&2
