@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pathlib
+from typing import Literal, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
+from wingbeat.server.quantities import parse_seconds, parse_size
 from wingbeat.server.settings import ENV_PREFIX, Settings, flag
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs" / "settings.md"
+
+
+def values(annotation: object, metadata: list[object]) -> str:
+    """What may be given, where the description alone does not tell."""
+    if get_origin(annotation) is Literal:
+        return f"One of {', '.join(f'`{each}`' for each in get_args(annotation))}."
+    kinds = {getattr(each, "func", None) for each in metadata}
+    if parse_seconds in kinds:
+        return "Seconds, or e.g. `90s`, `10m`, `1h`."
+    return "Bytes, or e.g. `512MiB`, `8GiB`." if parse_size in kinds else ""
 
 
 def render() -> str:
@@ -16,9 +28,10 @@ def render() -> str:
     lines = [
         "# Settings",
         "",
-        "Each setting can be given on the command line, in the environment, or in `wingbeat.yaml` in the data folder (or the",
-        "file that `--config` names), by its name with underscores. The first of these that says something wins.",
+        "Each setting can be given on the command line, in the environment, or in `wingbeat.yaml` in the data folder",
+        "(or the file that `--config` names), by its name with underscores. The first of these that says something wins.",
         "`wingbeat config` prints the effective values and where each came from.",
+        "Lists are separated by commas.",
         "",
         "| option | environment | default | meaning |",
         "|---|---|---|---|",
@@ -32,7 +45,8 @@ def render() -> str:
             default = f"`{','.join(field.default)}`"
         else:
             default = f"`{field.default}`"
-        lines.append(f"| `{flag(name)}` | `{ENV_PREFIX}{name.upper()}` | {default} | {field.description} |")
+        meaning = f"{field.description} {values(field.annotation, field.metadata)}".strip()
+        lines.append(f"| `{flag(name)}` | `{ENV_PREFIX}{name.upper()}` | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 

@@ -94,6 +94,7 @@ def test_a_second_up_names_the_first_ones_endpoint(cli: Cli) -> None:
         assert result.code == 0
         assert f"runs already (pid {first.pid})" in result.out
         assert first.endpoint in result.out
+        assert ("not used: --port=1" in result.err) is ("--port" in arguments)
     assert server(cli) == first
 
 
@@ -155,6 +156,7 @@ def test_what_a_server_left_running_is_taken_up_by_the_next_or_ended_by_stop_and
 
 
 def test_stop_and_status_without_a_server_say_so(cli: Cli) -> None:
+    assert f"wingbeat up --detach --data-dir {cli.data}" in cli("status").out
     for name in ("stop", "status"):
         result = cli(name)
         assert (result.code, "not running" in result.out) == (3, True)

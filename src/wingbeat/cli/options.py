@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import rich_click as click
 
@@ -26,7 +26,8 @@ def setting_options(*names: str) -> Decorator:
                     f"{flag(name)}/{flag('no_' + name)}", name, default=None, help=field.description
                 )(function)
             else:
-                metavar = name.rpartition("_")[2].upper()
+                choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+                metavar = "|".join(choices) or name.rpartition("_")[2].upper()
                 function = click.option(flag(name), name, default=None, metavar=metavar, help=field.description)(
                     function
                 )

@@ -6,6 +6,8 @@ from importlib import import_module
 
 import rich_click as click
 
+from wingbeat import __version__
+
 COMMANDS = ("up", "status", "stop", "reset", "doctor", "config", "version")
 
 
@@ -22,6 +24,7 @@ class _LazyGroup(click.RichGroup):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="wingbeat %(version)s")
 def cli() -> None:
     """Runs Flyte 2 work on this computer: no Docker, no Kubernetes.
 

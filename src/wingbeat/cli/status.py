@@ -9,9 +9,10 @@ from typing import Any
 
 import rich_click as click
 
-from wingbeat.cli.errors import EXIT_FAILED, EXIT_NOT_RUNNING
+from wingbeat.cli.errors import EXIT_FAILED, EXIT_NOT_RUNNING, command
 from wingbeat.cli.options import folder_of, output_option, setting_options
 from wingbeat.cli.running import describe, readiness
+from wingbeat.server.settings import default_data_dir
 
 
 @click.command()
@@ -25,9 +26,10 @@ def status(output: str, **values: Any) -> None:
     if info is None:
         starting = folder.is_served()
         state = "starting" if starting else "stopped"
+        here = () if folder.path == default_data_dir().resolve() else ("--data-dir", folder.path)
         facts: dict[str, Any] = {"state": state, "data_dir": str(folder.path)}
         text = f"Wingbeat is {'starting' if starting else 'not running'} (data folder {folder.path})." + (
-            "" if starting else "\nStart it:\n  wingbeat up --detach"
+            "" if starting else f"\nStart it:\n  {command('wingbeat', 'up', '--detach', *here)}"
         )
         code = EXIT_FAILED if starting else EXIT_NOT_RUNNING
     else:

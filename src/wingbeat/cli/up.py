@@ -50,16 +50,16 @@ def up(detach: bool, **values: Any) -> None:
         if detach:
             _start_detached(settings, folder, as_arguments(values))
         else:
-            sys.exit(_serve(settings, folder))
+            sys.exit(_serve(settings, folder, as_arguments(values)))
 
 
-def _serve(settings: Settings, folder: DataFolder) -> int:
+def _serve(settings: Settings, folder: DataFolder, arguments: list[str]) -> int:
     _check_host(settings)
     check_disk(settings)
     folder.prepare()
     held = _lock_or_find(folder)
     if isinstance(held, ServerInfo):
-        _say_running(folder, held)
+        _say_running(folder, held, arguments)
         return 0
     with held:
         python = _check_python(settings)
@@ -164,10 +164,14 @@ def _lock_or_find(folder: DataFolder) -> ExitStack | ServerInfo:
     return found[0]
 
 
-def _say_running(folder: DataFolder, info: ServerInfo) -> None:
+def _say_running(folder: DataFolder, info: ServerInfo, arguments: list[str]) -> None:
     if not wait_until(lambda: readiness(info.endpoint)[0] or not info.is_alive(), READY_SECONDS):
         click.echo(f"The server (pid {info.pid}) is not ready yet: {readiness(info.endpoint)[1]}", err=True)
     click.echo(f"Wingbeat {info.version} runs already (pid {info.pid}).\n{describe(folder, info)}")
+    unused = [each for each in arguments if not each.startswith("--data-dir=")]
+    if unused:
+        stop = command("wingbeat", "stop", "--data-dir", folder.path)
+        click.echo(f"\nIt keeps the settings it was started with; not used: {command(*unused)}\n  {stop}", err=True)
 
 
 def _start_detached(settings: Settings, folder: DataFolder, arguments: list[str]) -> None:
@@ -177,7 +181,7 @@ def _start_detached(settings: Settings, folder: DataFolder, arguments: list[str]
     folder.prepare()
     running = folder.server()
     if running is not None:
-        _say_running(folder, running)
+        _say_running(folder, running, arguments)
         return
     _check_python(settings)
     if settings.port is not None and not port_is_free(settings.host, settings.port):
