@@ -153,7 +153,8 @@ def test_an_attempt_over_its_run_time_is_ended_and_tried_again(outcome):
     assert outcome.phase == "TIMED_OUT"
     assert (outcome.error["code"], outcome.root["attempts"]) == ("MAX_RUNTIME_EXCEEDED", 2)
     assert [a["phase"] for a in outcome.root["each"]] == ["TIMED_OUT", "TIMED_OUT"]
-    assert outcome.stamps("endless") == 2
+    # Both attempts were started; on a busy machine the bound may pass before one of them has come to user code.
+    assert 1 <= outcome.stamps("endless") <= 2
     assert "sleeping past the bound" in outcome.logs()
 
 
