@@ -40,7 +40,10 @@ async def test_a_body_that_is_not_the_gzip_it_claims_to_be_is_an_invalid_argumen
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument")
     half = gzip.compress(b"x" * 1000)[:20]
     answer = await post(started, UNARY, half, content_type="application/proto", content_encoding="gzip")
-    assert (answer.status_code, answer.json()["message"]) == (400, "the body is not gzip (it ends too early); is the client one of Flyte 2? See: flyte --version")
+    assert (answer.status_code, answer.json()["message"]) == (
+        400,
+        "the body is not gzip (it ends too early); is the client one of Flyte 2? See: flyte --version",
+    )
 
 
 async def test_garbage_in_a_stream_ends_it_with_an_error(started):
