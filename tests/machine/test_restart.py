@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from machine_support import Folders, ended, reached, until
 
-from wingbeat.machine import ProcessState
+from wingbeat.machine import LaunchError, ProcessState
 from wingbeat.machine.facts import Facts, Request
 
 SERVER = Path(__file__).with_name("server_process.py")
@@ -168,6 +168,19 @@ async def test_a_zygote_that_is_stuck_keeps_no_server_from_stopping_and_goes_wit
     await machine.launch(folders.spec("t2", "sleep", "600"))
     await reached(machine, "t2", ProcessState.STARTING)
     await asyncio.wait_for(machine.stop(keep=False), 15)
+    assert not folders.processes()
+
+
+@pytest.mark.faults
+async def test_a_zygote_that_does_not_come_up_keeps_no_server_from_stopping(folders: Folders) -> None:
+    machine = folders.machine()
+    await machine.start()
+    warming = asyncio.create_task(machine.warm(sys.executable))
+    await until(lambda: machine._zygotes._booting)
+    os.kill(next(iter(machine._zygotes._booting.values())).pid, signal.SIGSTOP)
+    await asyncio.wait_for(machine.stop(keep=False), 5)
+    with pytest.raises(LaunchError, match="ended with status -9"):
+        await warming
     assert not folders.processes()
 
 

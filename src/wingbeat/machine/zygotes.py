@@ -174,6 +174,7 @@ class Zygotes:
         self._source = SOURCE.read_bytes()
         self._by_path: dict[Path, Zygote] = {}
         self._starting: dict[Path, asyncio.Task[Zygote]] = {}
+        self._booting: dict[Path, subprocess.Popen[bytes]] = {}
 
     def path(self, interpreter: str) -> Path:
         """The socket of the zygote for an interpreter. Another configuration, or another version of the zygote's
@@ -243,12 +244,14 @@ class Zygotes:
         except OSError as error:
             raise ZygoteError(f"{interpreter} does not run: {error}") from error
         assert process.stdout is not None
+        self._booting[path] = process
         try:
             line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START_SECONDS)
         except TimeoutError:
             process.kill()
             raise ZygoteError(f"{interpreter} was not up within {START_SECONDS:g} s; see {log}") from None
         finally:
+            del self._booting[path]
             process.stdout.close()
         if not line:
             process.wait()
@@ -301,6 +304,9 @@ class Zygotes:
 
     async def close(self, *, end: bool) -> None:
         """Let go of all; with `end` they are told to end, and waited for."""
+        for process in self._booting.values():
+            # It has no children yet, and on a slow disk it may be long before it could be told anything.
+            process.kill()
         for task in list(self._starting.values()):
             await asyncio.gather(task, return_exceptions=True)
         for zygote in list(self._by_path.values()):
