@@ -78,6 +78,7 @@ async def test_a_failed_action_shows_each_attempt_with_its_traceback(served: Ser
     assert "fitting 12000 rows" in text
     first = text_of(await served.page(f"{RUNS}/brisk-heron-7?i=train3b&attempt=1"))
     assert "fitting 12000 rows" not in first
+    assert (text_of(page).count("tried again"), "may be retried" in page) == (1, False)
 
 
 async def test_the_link_to_an_action_that_the_client_prints_opens_it(served: Served) -> None:

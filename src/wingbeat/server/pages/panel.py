@@ -125,9 +125,10 @@ async def _condition(site: Site, record: ActionRecord) -> Child:
     )
 
 
-def _error(error: ErrorInfo) -> Html:
+def _error(error: ErrorInfo, retried: bool = False) -> Html:
+    """`retried`: there is a later attempt. That an error could be retried is not said where nothing came of it."""
     who = {"USER": "raised by the task", "SYSTEM": "not the task's doing"}.get(error.kind, "")
-    notes = [who, "may be retried" if error.recoverable else "not retried" if error.recoverable is False else ""]
+    notes = [who, "tried again" if retried else "not to be tried again" if error.recoverable is False else ""]
     message = error.message
     cut = len(message) - MAX_ERROR
     if cut > 0:
@@ -182,7 +183,7 @@ def _attempt(record: ActionRecord, attempt: AttemptRecord, now: dt.datetime, *, 
             if words.cache_words(attempt.cache_status)
             else None,
         ),
-        _error(attempt.error) if attempt.error else None,
+        _error(attempt.error, retried=attempt.attempt < record.attempts) if attempt.error else None,
         tag("table", tag("thead", head), tag("tbody", rows)) if rows else None,
         tag("ol", reasons, class_="reasons", aria_label="What happened") if reasons else None,
         tag("p", tag("a", "Logs and report of this attempt", href=elsewhere, data_choose=record.id.action,
