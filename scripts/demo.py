@@ -106,7 +106,7 @@ def main() -> None:
     title("What came out")
     show(*FLYTE, "get", "io", run)
 
-    title(f"Done in {time.monotonic() - begin:.0f} s. Now yours")
+    title(f"Done in {time.monotonic() - begin:.0f} s" + (". Now yours" if KEEP else ""))
     rows = [
         ("look inside", f"{endpoint}/v2/domain/development/project/default/runs/{run}"),
         ("run a file", ".venv/bin/flyte --config .demo/flyte.yaml run examples/hello.py main --n 3"),
@@ -117,7 +117,7 @@ def main() -> None:
     for name, value in rows if KEEP else []:
         print(f"  {name:<12} {value}")
     if not KEEP:
-        print("  (CI or DEMO_KEEP=0: nothing is left running)")
+        print("  (CI or DEMO_KEEP=0: nothing is left running)", flush=True)
         stop()
 
 
