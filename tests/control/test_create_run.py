@@ -364,6 +364,15 @@ async def test_raw_data_outside_of_the_storage_is_refused(plane, prefix):
     await plane.create("hello", run_spec=spec)
 
 
+@pytest.mark.parametrize(("key", "value"), [("", "x"), ("A=B", "x"), ("A\0", "x"), ("A", "x\0y")])
+async def test_a_variable_that_no_process_can_have_is_refused(plane, key, value):
+    spec = RunSpec()
+    spec.envs.values.add(key=key, value=value)
+    error = await refused(plane.create("one", run_spec=spec))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert f"the environment variable {key!r} cannot be set" in error.message
+
+
 async def test_the_run_specification_reaches_the_action(plane):
     spec = RunSpec(cache_config=CacheConfig(overwrite_cache=True))
     spec.cache_config.cache_lookup_scope = CacheLookupScope.CACHE_LOOKUP_SCOPE_GLOBAL

@@ -102,6 +102,7 @@ class Submission:
         inputs, added = complete(given, wanted.spec, wanted.task.name)
         if images.is_build(template):
             return await self._build_image(id, wanted, inputs)
+        _check_variables([*wanted.run_spec.envs.values, *template.container.env])
         self._check_python(template)
         self._check_sdk(template)
         await self._check_raw_data(wanted.run_spec.raw_data_storage.raw_data_prefix)
@@ -326,6 +327,16 @@ def _refuse_unsupported(run_spec: RunSpec) -> None:
             f"recovering the run {run!r} (reusing what succeeded in it) is not supported yet; run all of it again "
             f"without --recover: flyte rerun {run}"
         )
+
+
+def _check_variables(pairs: list[Any]) -> None:
+    """No process can be started with a variable like these."""
+    for pair in pairs:
+        if not pair.key or "=" in pair.key or "\0" in pair.key + pair.value:
+            raise InvalidRequest(
+                f"the environment variable {pair.key[:60]!r} cannot be set: a name is not empty and has no '=', and "
+                "neither name nor value has a NUL character; change it where the run or its task sets it"
+            )
 
 
 def _ignored(run_spec: RunSpec) -> list[str]:
