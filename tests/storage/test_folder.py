@@ -63,6 +63,15 @@ async def test_a_named_pipe_is_no_object_and_nobody_waits_for_its_writer(tmp_pat
         pass
 
 
+async def test_links_in_a_circle_are_no_object(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path / "blobs")
+    uri = storage.join("error.pb")
+    Path(uri).symlink_to(uri)
+    for attempt in (storage.get(uri), storage.head(uri)):
+        with pytest.raises(ObjectMissing):
+            await attempt
+
+
 async def test_a_folder_of_objects_is_not_an_object(storage: Storage) -> None:
     await storage.put(storage.join("a", "b"), b"x")
     with pytest.raises(ObjectMissing):

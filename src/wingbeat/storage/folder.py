@@ -235,6 +235,10 @@ def _missing(uri: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ObjectMissing(f"there is no object {uri}") from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # links that lead in a circle
+            raise
+        raise ObjectMissing(f"there is no object {uri}") from None
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from wingbeat.plugins.process.quantities import parse_quantity
 from wingbeat.plugins.process.traceback import SEARCHED_LINES, last_traceback
 from wingbeat.plugins.protocol import PermanentPluginError, Transition
 from wingbeat.resources import ActionId, ErrorInfo, ErrorKind, PluginPhase
-from wingbeat.storage import ObjectMissing, Storage, task_variables
+from wingbeat.storage import ObjectMissing, OutsideStorage, Storage, task_variables
 
 STATE_VERSION = 1
 DEFAULT_CPUS = 0.5
@@ -259,7 +259,7 @@ class ProcessPlugin:
             return classify_exit(status, memory_limit=0, tail=[])
         try:
             outcome = read_error_document(await self._storage.get(context.paths.error, limit=16 * 2**20))
-        except ObjectMissing:
+        except (ObjectMissing, OutsideStorage):
             pass
         except ValueError as error:
             return Outcome(
@@ -285,8 +285,8 @@ class ProcessPlugin:
     async def _uri_if_there(self, uri: str) -> str:
         try:
             await self._storage.head(uri)
-        except ObjectMissing:
-            return ""
+        except (ObjectMissing, OutsideStorage):
+            return ""  # a link of the task's that leads out of the storage is nothing that it has stored
         return uri
 
 
