@@ -33,7 +33,7 @@ def fan_out(server: Server, count: int) -> dict[str, Any]:
     others = [pid for pid in server.processes() if pid not in (server.pid, zygote)]
     pids = ",".join(str(pid) for pid in [server.pid, zygote, *others])
     server.flyte_run(name, "fan", "wide", "--n", str(count), "--path", str(path), "--pids", pids)
-    phase = server.wait_end(name)
+    phase = server.wait_end(name, sign=path)
     if phase != "SUCCEEDED":
         raise RuntimeError(f"the fan-out ended as {phase}; see {server.home / 'server.log'}")
     return dict(json.loads(path.read_text()))

@@ -23,7 +23,7 @@ def measure(*, quick: bool) -> tuple[list[Row], list[str]]:
             for round in range(rounds):
                 path = home / f"turns{round}.json"
                 server.flyte_run(f"turns{round}", "fan", "turns", "--n", str(count), "--path", str(path))
-                if server.wait_end(f"turns{round}") != "SUCCEEDED":
+                if server.wait_end(f"turns{round}", sign=path) != "SUCCEEDED":
                     raise RuntimeError(f"the run failed; see {home / 'server.log'}")
                 waits = [wait * 1000 for wait in json.loads(path.read_text())]
                 middle.append(percentile(waits, 0.5))

@@ -167,8 +167,12 @@ class Server:
         details = self.ask("flyteidl2.workflow.RunService/GetRunDetails", request)
         return str(details["details"]["action"]["status"].get("phase", "")).removeprefix("ACTION_PHASE_")
 
-    def wait_end(self, run: str, timeout: float = 600) -> str:
+    def wait_end(self, run: str, timeout: float = 600, sign: Path | None = None) -> str:
+        """How the run ended. Where the run leaves a `sign`, the server is not asked before that is there: questions
+        cost it something too."""
         end = time.monotonic() + timeout
+        while sign is not None and not sign.exists() and time.monotonic() < end - timeout / 2:
+            time.sleep(0.05)
         while (phase := self.phase(run)) not in TERMINAL:
             if time.monotonic() > end:
                 raise RuntimeError(f"run {run} is {phase} after {timeout:g} s")

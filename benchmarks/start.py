@@ -17,11 +17,12 @@ from flyteidl2.workflow.run_service_pb2 import GetRunDetailsRequest, GetRunDetai
 from benchmarks.engine import action_of
 from benchmarks.serving import Server, folder, run_identifier
 from benchmarks.table import Row
-from wingbeat.database import Connection, apply_events, open_database
+from wingbeat.database import Connection, open_database
 from wingbeat.engine import utc_now
-from wingbeat.resources import ActionEvent, ActionPhase, Condition, RunId
+from wingbeat.resources import ActionEvent, ActionPhase, Condition, RunId, TaskActionStatus
 from wingbeat.resources.taskaction import FINALIZER, LABEL_COMPLETED_TIME, LABEL_TERMINATION_STATUS
 from wingbeat.stores import SqlStore
+from wingbeat.stores.sql.objects import encode_for_patch
 
 PER_RUN = 1000
 NAMES = itertools.count()
@@ -33,22 +34,27 @@ async def fill(database: Path, count: int) -> None:
     store = SqlStore(db)
     at = utc_now()
 
-    def finish(c: Connection, run: RunId, name: str, parent: Any = None) -> Any:
+    done = TaskActionStatus(conditions=[Condition(type="Succeeded", status="True", reason="Completed")])
+    done.conditions[0].last_transition_time = at
+    encoded, _ = encode_for_patch(done)
+
+    def begin(c: Connection, run: RunId, name: str, parent: Any = None) -> Any:
         action, record = action_of(run, name, parent)
         action.metadata.labels[LABEL_TERMINATION_STATUS] = "terminated"
         action.metadata.labels[LABEL_COMPLETED_TIME] = at.strftime("%Y-%m-%d.%H-%M")
         action.metadata.finalizers = [FINALIZER]
-        action.status.conditions = [Condition(type="Succeeded", status="True", reason="Completed")]
-        action.status.conditions[0].last_transition_time = at
-        created = store.objects.create(c, action, record, b"spec")
+        return store.objects.create(c, action, record, b"spec")
+
+    def end(c: Connection, action: Any) -> None:
         event = ActionEvent(id=action.id, attempt=1, phase=ActionPhase.SUCCEEDED, occurred_at=at, output_uri="/o")
-        apply_events(c, [event])
-        return created
+        version = action.metadata.resource_version
+        store.objects.patch_status(c, action.id, encoded, True, version, [event], None)
 
     def finish_run(c: Connection, run: RunId) -> None:
-        root = finish(c, run, "a0")
+        root = begin(c, run, "a0")
         for i in range(PER_RUN - 1):
-            finish(c, run, f"c{i}", root)
+            end(c, begin(c, run, f"c{i}", root))
+        end(c, root)
 
     for number in range(count // PER_RUN):
         run = RunId("local", "default", "development", f"old{number}")
