@@ -5,6 +5,7 @@ Everything it makes is in `.demo/` and goes with it. With CI=1 or DEMO_KEEP=0 th
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import pathlib
@@ -58,12 +59,20 @@ def actions(endpoint: str, run: str) -> list[dict[str, Any]]:
         return list(json.load(answer).get("actions", []))
 
 
+def moment(action: dict[str, Any]) -> dt.datetime:
+    """When what is told of an action happened: its end, its start, or not yet."""
+    status = action["status"]
+    text = status.get("endTime") or status.get("startTime")
+    return dt.datetime.fromisoformat(text) if text else dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
 def follow(endpoint: str, run: str) -> str:
     """Print what happens in a run as it happens; returns the phase that it ends in."""
     seen: dict[str, tuple[str, int]] = {}
+    start: dt.datetime | None = None
     begin = time.monotonic()
     while time.monotonic() - begin < 300:
-        for action in actions(endpoint, run):
+        for action in sorted(actions(endpoint, run), key=moment):
             name, status, metadata = action["id"]["name"], action["status"], action["metadata"]
             phase = status["phase"].removeprefix("ACTION_PHASE_")
             state = (phase, status.get("attempts", 1))
@@ -72,13 +81,15 @@ def follow(endpoint: str, run: str) -> str:
             seen[name] = state
             if phase not in ("RUNNING", "SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"):
                 continue
+            start = start or moment(action)
+            since = (moment(action) - start).total_seconds()
             mark = {"RUNNING": ">", "SUCCEEDED": "+"}.get(phase, "x")
             note = f"in {int(status.get('durationMs', 0)) / 1000:.1f} s" if phase != "RUNNING" else ""
             if state[1] > 1:
                 note += f" (attempt {state[1]})"
             indent = "" if name == "a0" else "  "
             title = indent + metadata["task"]["shortName"]
-            print(f"  {mark} {time.monotonic() - begin:5.1f} s  {title:<16} {phase.lower()} {note}", flush=True)
+            print(f"  {mark} {since:5.1f} s  {title:<16} {phase.lower()} {note}", flush=True)
         if seen.get("a0", ("", 0))[0] in ("SUCCEEDED", "FAILED", "ABORTED", "TIMED_OUT"):
             return seen["a0"][0]
         time.sleep(0.15)
