@@ -234,6 +234,8 @@ async def test_a_task_that_no_server_comes_back_for_is_ended_and_the_next_server
     async with folders.running() as later:
         assert (await later.observe("t1")).state in (ProcessState.EXITED, ProcessState.LOST)
     assert ("system", "no server came back for this task, so it was ended") in folders.log("t1")
+    # Its zygote ends by itself too, in its own time.
+    await until(lambda: not folders.processes())
 
 
 async def test_a_zygote_of_another_configuration_keeps_its_children_and_ends_after_them(folders: Folders) -> None:
