@@ -41,6 +41,12 @@ async def held(plane, run: str, *names: str) -> None:
         await plane.store.patch(plane.id(run, name), MetadataPatch(add_finalizers=(FINALIZER,)))
 
 
+async def unheld(plane, run: str, *names: str) -> None:
+    """As made by someone who leaves the finalizer to the engine, before the engine has looked."""
+    for name in names:
+        await plane.store.patch(plane.id(run, name), MetadataPatch(remove_finalizers=(FINALIZER,)))
+
+
 async def test_aborting_a_run_asks_for_the_deletion_of_every_action_with_the_reason(plane):
     await plane.create("run")
     await plane.enqueue("run", "child")
@@ -57,6 +63,7 @@ async def test_aborting_a_run_asks_for_the_deletion_of_every_action_with_the_rea
 async def test_what_the_engine_never_took_up_is_aborted_at_once(plane):
     await plane.create("run")
     await plane.enqueue("run", "child")
+    await unheld(plane, "run", "a0", "child")
     await plane.runs.abort_run(AbortRunRequest(run_id=plane.run_id("run")))
     for name in ("a0", "child"):
         with pytest.raises(NotFound):
@@ -71,6 +78,7 @@ async def test_aborting_an_action_takes_what_is_below_it_and_nothing_else(plane)
     await plane.create("run")
     for name, parent in (("child", "a0"), ("grandchild", "child"), ("sibling", "a0")):
         await plane.enqueue("run", name, parent=parent)
+    await unheld(plane, "run", "child", "grandchild")
     await plane.runs.abort_action(AbortActionRequest(action_id=plane.action_id("run", "child"), reason="enough"))
     phases = {n: (await details(plane, "run", n)).status.phase for n in ("a0", "child", "grandchild", "sibling")}
     assert phases == {"a0": 1, "child": 7, "grandchild": 7, "sibling": 1}
@@ -80,6 +88,7 @@ async def test_aborting_an_action_takes_what_is_below_it_and_nothing_else(plane)
 async def test_a_cancelled_child_is_aborted_by_its_parents_word(plane):
     await plane.create("run")
     await plane.enqueue("run", "child")
+    await unheld(plane, "run", "child")
     await plane.actions.abort(AbortRequest(action_id=plane.action_id("run", "child")))
     assert (await details(plane, "run", "child")).status.phase == ActionPhase.ABORTED
 
@@ -124,6 +133,7 @@ async def test_an_abort_touches_no_run_of_the_same_name_in_another_project(plane
 
 async def test_watchers_of_an_aborted_run_see_it_and_end(plane):
     await plane.create("run")
+    await unheld(plane, "run", "a0")
     stream = plane.runs.watch_action_details(WatchActionDetailsRequest(action_id=plane.action_id("run")))
     first = await stream.__anext__()
     assert first.details.status.phase == ActionPhase.QUEUED

@@ -62,6 +62,7 @@ def _serve(settings: Settings, folder: DataFolder, arguments: list[str]) -> int:
         _say_running(folder, held, arguments)
         return 0
     with held:
+        folder.retract()  # What a server that was killed has left: nobody waits for its stop any more.
         python = _check_python(settings)
         # Held from here on: nobody else can take it, or answer for us, while the rest comes up.
         listener = _listen(settings, folder)

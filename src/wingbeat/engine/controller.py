@@ -73,6 +73,12 @@ ContextBuilder = Callable[[TaskAction, EngineState, Any, dt.datetime], TaskExecu
 """Raises BadOutputBase."""
 
 
+def _settled(action: TaskAction) -> bool:
+    """Nothing is left to do: it has ended, and its end has been seen to."""
+    done = action.metadata.labels.get(LABEL_TERMINATION_STATUS) == "terminated"
+    return done and not action.deleting and action.terminal
+
+
 def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
@@ -158,7 +164,7 @@ class Controller:
             self._own_writes.pop(old.id, None)
             return
         id = new.id
-        if self._own_writes.get(id) == new.metadata.resource_version:
+        if self._own_writes.get(id) == new.metadata.resource_version or _settled(new):
             return
         if id in self._writing:
             # Most likely our own write, told before it returned. `_write` knows when it has.

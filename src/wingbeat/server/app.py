@@ -151,13 +151,10 @@ class Server:
         )
         self.machine.on_change(self.controller.wake)
         left = await self.machine.tokens()
-        await self.controller.start()
         self._stack.push_async_callback(self.controller.stop)
-        # As of now: no action has been looked at yet.
-        live = [read_state(action).plugin for action in self.controller.live_actions()]
-        self._background(self._sweep(plugin, left, live), "sweep")
         collector = Collector(store, self.controller.informer, ttl=dt.timedelta(seconds=settings.gc_ttl), clock=utc_now)
-        self._background(collector.run(), "collector")
+        # Beside the rest: listing what many finished runs have left must not keep clients from being served.
+        self._background(self._engine(plugin, left, collector), "engine")
         self._background(self._warm(), "first zygote")
 
         await self.control.start()
@@ -201,6 +198,20 @@ class Server:
             await asyncio.gather(task, return_exceptions=True)
 
         self._stack.push_async_callback(end)
+
+    async def _engine(self, plugin: ProcessPlugin, left: list[str], collector: Collector) -> None:
+        """Start the engine, clean up after an earlier server, then collect now and then. Without an engine there is
+        nothing to serve for: a failure ends the server."""
+        try:
+            await self.controller.start()
+            # As of now: no action has been looked at yet.
+            live = [read_state(action).plugin for action in self.controller.live_actions()]
+        except Exception:
+            log.exception("the engine could not start; the server stops")
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        await self._sweep(plugin, left, live)
+        await collector.run()
 
     async def _sweep(self, plugin: ProcessPlugin, tokens: list[str], live: list[dict[str, Any] | None]) -> None:
         try:
