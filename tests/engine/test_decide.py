@@ -249,6 +249,16 @@ def test_a_total_cap_ends_what_fails_after_every_bit_of_progress():
     assert act.status.error_state.code == "MaxSystemFailuresExceeded"
 
 
+def test_an_attempt_that_a_stop_of_the_server_interrupted_is_charged_to_no_budget():
+    stopped = ErrorInfo(message="the server was stopped", code="ServerStopped", kind="SYSTEM")
+    act = action()
+    for stops in range(1, 31):
+        act = after(act, decide_system_failure(act, read_state(act), stopped, policy=Policy(), now=NOW))
+        assert (act.terminal, act.attempt, act.status.system_failures) == (False, 1, 0)
+        assert read_state(act).total_system_failures == 0
+        assert read_state(act).generation == stops
+
+
 def test_system_failures_back_off_exponentially():
     act, delays = action(), []
     for _ in range(3):

@@ -136,7 +136,7 @@ def decide_transition(
         error = transition.error or ErrorInfo(message="unknown error", code="Unknown", kind=ErrorKind.UNKNOWN)
         if error.kind == ErrorKind.SYSTEM:
             return decide_system_failure(action, state, error, policy=policy, now=now, reasons=transition.reasons)
-        return _user_failure(action, state, facts, transition, error, policy=policy, now=now)
+        return _user_failure(action, state, facts, transition, error, now=now)
     if phase is PluginPhase.PERMANENT_FAILURE:
         error = transition.error or ErrorInfo(message="unknown error", code="Unknown", kind=ErrorKind.UNKNOWN)
         return _failed(action, state, error, transition=transition, now=now)
@@ -269,7 +269,6 @@ def _user_failure(
     transition: Transition,
     error: ErrorInfo,
     *,
-    policy: Policy,
     now: dt.datetime,
 ) -> Decision:
     if action.attempt >= facts.max_attempts:
