@@ -23,6 +23,9 @@ KEEP = os.environ.get("DEMO_KEEP", "0" if os.environ.get("CI") else "1") != "0"
 WIDE = {} if sys.stdout.isatty() else {"COLUMNS": "150"}
 ENV = {**os.environ, **WIDE, "DO_NOT_TRACK": "1", "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
 FLYTE = ["flyte", "--config", str(DATA / "flyte.yaml")]
+CLIENT_HOME = DATA / "client"
+"""The flyte client remembers for a day what it has uploaded to an endpoint. A demo of another checkout may have had the
+same endpoint with another data folder, so the demo's client has a memory of its own, which goes with the folder."""
 
 
 def title(text: str) -> None:
@@ -33,7 +36,11 @@ def show(*command: str) -> None:
     """Run a command as a user would, showing it first; a failure ends the demo with its exit code."""
     words = [str(pathlib.Path(w).relative_to(ROOT)) if w.startswith(str(ROOT)) else w for w in command]
     print(f"$ {' '.join(words)}", flush=True)
-    code = subprocess.run(command, cwd=ROOT, env=ENV).returncode
+    env = ENV
+    if command[0] == "flyte":
+        CLIENT_HOME.mkdir(parents=True, exist_ok=True)
+        env = {**ENV, "HOME": str(CLIENT_HOME)}
+    code = subprocess.run(command, cwd=ROOT, env=env).returncode
     if code != 0:
         print(f"demo: that ended with exit code {code}; the server's log is {DATA / 'server.log'}", file=sys.stderr)
         stop()
